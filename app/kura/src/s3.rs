@@ -85,23 +85,21 @@ impl Door for StoreDoor {
 /// The snapshots of the store's volume.
 struct Past(Node);
 
-impl Past {
-    /// The snapshot of this name, in whatever letters: a bucket's name has only small ones.
-    async fn find(&self, snapshot: &str) -> kura_block::Result<String> {
-        let volumes = self.0.volumes().await?.into_iter().map(|volume| volume.spec.name);
-        let own = |name: &str| name.strip_prefix(VOLUME)?.strip_prefix('@').map(str::to_owned);
-        let alike: Vec<String> =
-            volumes.filter_map(|name| own(&name)).filter(|one| one.eq_ignore_ascii_case(snapshot)).collect();
-        let found = alike.iter().find(|one| *one == snapshot).or_else(|| alike.first().filter(|_| alike.len() == 1));
-        let found = found.map(|found| format!("{VOLUME}@{found}"));
-        found.ok_or_else(|| Error::missing(format!("snapshot {VOLUME}@{snapshot}: no such snapshot")))
-    }
-}
-
 #[async_trait::async_trait]
 impl Snapshots for Past {
+    async fn name(&self, snapshot: &str) -> kura_block::Result<String> {
+        if self.0.find(&format!("{VOLUME}@{snapshot}")).await.is_ok() {
+            return Ok(snapshot.to_owned());
+        }
+        let volumes = self.0.volumes().await?.into_iter().map(|volume| volume.spec.name);
+        let own = |name: &str| name.strip_prefix(VOLUME)?.strip_prefix('@').map(str::to_owned);
+        let mut alike = volumes.filter_map(|name| own(&name)).filter(|one| one.eq_ignore_ascii_case(snapshot));
+        let found = alike.next().filter(|_| alike.next().is_none());
+        found.ok_or_else(|| Error::missing(format!("snapshot {VOLUME}@{snapshot}: no such snapshot")))
+    }
+
     async fn open(&self, snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
-        let name = self.find(snapshot).await?;
+        let name = format!("{VOLUME}@{snapshot}");
         let options = Options { read_only: true, ..Options::default() };
         Ok(Arc::new(StoreDoor(open(&self.0, name, options).await?)))
     }

@@ -6,16 +6,20 @@ use crate::directory::Directory;
 use crate::document::Document;
 use crate::keys::Key;
 use crate::meta::TAGGING;
-use crate::past::split;
+use crate::past::{bucket_of, split};
 use crate::problem::{problem, refusal};
 use crate::query;
 use crate::signed;
 use hyper::HeaderMap;
+use hyper::http::Extensions;
 use kura_block::{Error, Kind};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
+
+/// Before the names of an answer's headers, where a query says what they are to be.
+const RESPONSE: &str = "response-";
 
 /// The secrets of access keys.
 pub(crate) struct Auth(pub Arc<Directory>);
@@ -169,18 +173,34 @@ impl Directory {
     pub(crate) fn check(
         &self,
         credentials: Option<&Credentials>,
-        bucket: &Bucket,
+        bucket: &str,
         operation: &str,
         object: (&str, bool),
     ) -> S3Result<()> {
         let key = credentials.and_then(|credentials| self.key(&credentials.access_key));
         // Also where it is a snapshot's, the policy of today counts.
-        let today = self.find(&bucket.name);
-        let may = allowed(key.as_deref(), &bucket.name, today.as_deref(), operation, Some(object));
+        let today = self.find(bucket);
+        let may = allowed(key.as_deref(), bucket, today.as_deref(), operation, Some(object));
         if !may {
             return Err(denied());
         }
         readable(today.as_deref(), operation)
+    }
+}
+
+/// Whether a request's sender may list the bucket: one who may not is not told which keys there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Lists(bool);
+
+impl Lists {
+    /// As it was found when access was checked.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().copied().unwrap_or(Self(true))
+    }
+
+    /// What the sender is told where this is what there is to tell.
+    pub(crate) fn told(self, error: S3Error) -> S3Error {
+        if self.0 || *error.code() != S3ErrorCode::NoSuchKey { error } else { denied() }
     }
 }
 
@@ -196,13 +216,18 @@ pub(crate) struct Access(pub Arc<Directory>);
 #[async_trait::async_trait]
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let query = context.uri().query().unwrap_or_default();
         if context.credentials().is_some() {
             signed::check(context.headers(), context.uri())?;
+        } else if query::pairs(query).any(|(name, _)| name.starts_with(RESPONSE)) {
+            // A bucket that all may read would answer with whatever type anybody writes into a link.
+            let text = "headers of the answer can be asked for in a signed request only";
+            return Err(problem(S3ErrorCode::InvalidRequest, text));
         }
         let document = context.extensions_mut().get::<Document>().cloned();
         let key = context.credentials().and_then(|credentials| self.0.key(&credentials.access_key));
         let operation = context.s3_op().name();
-        let deletes_many = operation == "DeleteObjects";
+        let (deletes_many, mut lists) = (operation == "DeleteObjects", Lists(true));
         let listed = context.s3_path().get_bucket_name().filter(|_| deletes_many).and_then(|name| self.0.find(name));
         let may = match context.s3_path().get_bucket_name() {
             // Everybody with a key sees the buckets that it reaches.
@@ -214,11 +239,14 @@ impl S3Access for Access {
             // Of many keys each is asked about by itself, when their list is read: not where none can be allowed.
             Some(bucket) if listed.is_some() => {
                 let writes = |key: &Key| key.owns_all() || key.buckets.get(bucket).is_some_and(|grant| grant.writes());
-                key.as_deref().is_some_and(writes) || listed.is_some_and(|known| known.policy.is_some())
+                let named = key.as_deref().map(|key| (key.id.as_str(), key.name.as_str()));
+                let deletes = ["s3:DeleteObject", "s3:DeleteObjectVersion"];
+                let policy = listed.as_ref().and_then(|known| known.policy.as_ref());
+                key.as_deref().is_some_and(writes) || policy.is_some_and(|policy| policy.could_allow(named, &deletes))
             }
             Some(bucket) => {
                 // Who reads a snapshot is who may read the bucket today.
-                let bucket = split(bucket).map_or(bucket, |(bucket, _)| bucket);
+                let bucket = bucket_of(bucket);
                 let of_version = names_a_version(context.uri().query().unwrap_or_default());
                 let object = context.s3_path().get_object_key().map(|object| (object, of_version));
                 let known = self.0.find(bucket);
@@ -226,6 +254,7 @@ impl S3Access for Access {
                 let besides = besides(operation, context.headers()).is_none_or(|(besides, of_its_version)| {
                     may(besides, object.map(|(object, of_version)| (object, of_version && of_its_version)))
                 });
+                lists = Lists(may("ListObjects", None));
                 let may = besides && may(operation, object);
                 if may {
                     readable(known.as_deref(), operation)?;
@@ -236,17 +265,16 @@ impl S3Access for Access {
         if !may {
             return Err(denied());
         }
-        match document {
-            // Their bodies are objects' contents.
-            Some(document) if !matches!(operation, "PutObject" | "UploadPart") => {
-                document.expect(operation, context.headers())
-            }
-            _ => Ok(()),
+        // Their bodies are objects' contents.
+        if let Some(document) = document.filter(|_| !matches!(operation, "PutObject" | "UploadPart")) {
+            document.expect(operation, context.headers())?;
         }
+        context.extensions_mut().insert(lists);
+        Ok(())
     }
 }
 
-fn denied() -> s3s::S3Error {
+fn denied() -> S3Error {
     problem(
         S3ErrorCode::AccessDenied,
         "neither the key nor the bucket's policy allows this: use another key, or make one with `kura key create --bucket \

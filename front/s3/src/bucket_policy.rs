@@ -116,6 +116,14 @@ impl Policy {
         Ok(Self { text: text.to_owned(), statements })
     }
 
+    /// True where it could allow a key, or who has none, one of these actions.
+    pub fn could_allow(&self, key: Option<(&str, &str)>, actions: &[&str]) -> bool {
+        let allows = |statement: &Statement| {
+            statement.allows && statement.means(key) && actions.iter().any(|action| statement.is_about(action))
+        };
+        self.statements.iter().any(allows)
+    }
+
     /// What it says: a denial counts above all.
     pub fn answer(&self, question: &Question<'_>) -> Verdict {
         let mut verdict = Verdict::Silent;
@@ -161,17 +169,25 @@ impl Statement {
         Ok(Self { allows, principals, actions, resources: names })
     }
 
-    fn applies(&self, question: &Question<'_>) -> bool {
+    /// True when its principals are this key, or who has none, among others.
+    fn means(&self, key: Option<(&str, &str)>) -> bool {
         let is_meant = |principal: &String| {
-            principal == "*"
-                || question.key.is_some_and(|(id, name)| principal == id || principal == name || principal == KEYS)
+            principal == "*" || key.is_some_and(|(id, name)| principal == id || principal == name || principal == KEYS)
         };
+        self.principals.iter().any(is_meant)
+    }
+
+    fn is_about(&self, action: &str) -> bool {
+        self.actions.iter().any(|pattern| like(&pattern.to_lowercase(), &action.to_lowercase()))
+    }
+
+    fn applies(&self, question: &Question<'_>) -> bool {
         let resource = match question.object {
             Some(object) => format!("{}/{object}", question.bucket),
             None => question.bucket.to_owned(),
         };
-        self.principals.iter().any(is_meant)
-            && self.actions.iter().any(|action| like(&action.to_lowercase(), &question.action.to_lowercase()))
+        self.means(question.key)
+            && self.is_about(question.action)
             && self.resources.iter().any(|pattern| like(pattern, &resource))
     }
 }
@@ -191,7 +207,9 @@ fn principals(value: Value) -> Result<Vec<String>, Refused> {
         Some("*") if name != "*" => KEYS.to_owned(),
         own => own.unwrap_or(name).to_owned(),
     };
-    Ok(named.all().iter().map(|name| own(name)).collect())
+    let named: Vec<String> = named.all().iter().map(|name| own(name)).collect();
+    // Keys need no name: a principal of none would be all of these.
+    if named.iter().any(String::is_empty) { Err(malformed()) } else { Ok(named) }
 }
 
 /// True when the text fits the pattern, in which `*` is anything and `?` any one character.

@@ -5,6 +5,7 @@ use crate::digest::{Digest, Said};
 use crate::get::{Conditions, Opened};
 use crate::meta::{EXPIRES, TAGGING, etag, kept_headers, show_checksums, timestamp, version_id, which};
 use crate::multipart::store_part;
+use crate::past::bucket_of;
 use crate::problem::{problem, unsupported};
 use crate::put::{Guard, Target, commit, refuse_unsupported};
 use crate::service::Service;
@@ -34,16 +35,17 @@ impl Service {
         let CopySource::Bucket { bucket, key, version_id } = named else {
             return Err(unsupported("a copy from an access point"));
         };
+        // Before a snapshot is opened for it.
+        self.directory.check(credentials, bucket_of(&bucket), "GetObject", (&key, version_id.is_some()))?;
         let bucket = self.directory.bucket(&bucket).await?;
-        self.directory.check(credentials, &bucket, "GetObject", (&key, version_id.is_some()))?;
         Ok(Source { bucket, key: key.into(), version: version_id.map(Into::into) })
     }
 
     async fn open_source(&self, source: &Source, conditions: Conditions, range: Option<Range>) -> S3Result<Opened> {
         let which = which(source.version.as_deref())?;
-        let choose = move |stat: &Stat, _: &Attributes| {
+        let choose = move |stat: &Stat, attributes: &Attributes| {
             // A copy is no browser's question: what is not modified is a condition that does not hold.
-            conditions.check(stat).map_err(|error| match error.code() {
+            conditions.check(stat, attributes).map_err(|error| match error.code() {
                 S3ErrorCode::NotModified => crate::put::precondition_failed("a condition on the source"),
                 _ => error,
             })?;
@@ -99,8 +101,8 @@ impl Service {
             // Who copies them reads them there and puts them here.
             let credentials = request.credentials.as_ref();
             let from = (source.key.as_str(), source.version.is_some());
-            self.directory.check(credentials, &source.bucket, "GetObjectTagging", from)?;
-            self.directory.check(credentials, &bucket, "PutObjectTagging", (&input.key, false))?;
+            self.directory.check(credentials, &source.bucket.name, "GetObjectTagging", from)?;
+            self.directory.check(credentials, &bucket.name, "PutObjectTagging", (&input.key, false))?;
             attributes.insert(TAGGING.to_owned(), tags.clone());
         }
         let algorithm = input.checksum_algorithm.map(|algorithm| algorithm.as_str().to_ascii_lowercase());

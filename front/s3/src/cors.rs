@@ -3,12 +3,13 @@
 use crate::alive::kept_alive;
 use crate::directory::Directory;
 use crate::document::Document;
-use crate::get::forget_odd_range;
+use crate::get::{forget_odd_range, say_part};
 use crate::meters;
 use crate::problem::unsupported;
 use crate::query;
 use crate::signed;
 use crate::unread::watch;
+use crate::unwelcome;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -43,9 +44,16 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
         let asked = request.headers().get(header::ACCESS_CONTROL_REQUEST_METHOD).cloned();
         let id = Uuid::new_v4().simple().to_string();
         let span = tracing::info_span!("s3", request = %id, method = %request.method(), path = request.uri().path());
+        let number = HeaderValue::from_str(&id);
+        let numbered = move |mut answer: HttpResponse| {
+            if let Ok(number) = number {
+                answer.headers_mut().insert(REQUEST_ID, number);
+            }
+            answer
+        };
         if request.method() == Method::OPTIONS {
             let answer = preflight(rules.as_ref(), origin.as_ref(), asked.as_ref(), request.headers());
-            return Box::pin(async move { answer.map_err(|error| HttpError::new(error.into())) });
+            return Box::pin(async move { answer.map(numbered).map_err(|error| HttpError::new(error.into())) });
         }
         let (service, method, refusal) = (self.service.clone(), request.method().clone(), refused(&request));
         let answered = async move {
@@ -54,8 +62,9 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             request.extensions_mut().insert(document.clone());
             let uri = request.uri().clone();
             forget_odd_range(request.headers_mut(), &uri);
-            let lifted = signed::lift(request.headers_mut(), &uri);
-            let mut answer = if let Some(refusal) = refusal.or(lifted.err()) {
+            let mut lifted =
+                || signed::lift(request.headers_mut(), &uri).and_then(|()| unwelcome::check(request.headers()));
+            let mut answer = if let Some(refusal) = refusal.or_else(|| lifted().err()) {
                 // Unread.
                 drop(request);
                 refusal.to_http_response().map_err(|error| HttpError::new(error.into()))?
@@ -77,16 +86,14 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             if let Some(rest) = rest {
                 rest.settle(&mut answer).await;
             }
+            say_part(&method, &mut answer);
             note(meter, &answer);
             if let (Some(rules), Some(origin)) = (rules, origin)
                 && let Some(rule) = matching(&rules, &origin, method.as_str(), None)
             {
                 answer.headers_mut().extend(headers(rule, &origin));
             }
-            if let Ok(id) = HeaderValue::from_str(&id) {
-                answer.headers_mut().insert(REQUEST_ID, id);
-            }
-            Ok(answer)
+            Ok(numbered(answer))
         };
         Box::pin(answered.instrument(span))
     }
@@ -111,7 +118,8 @@ fn refused<B>(request: &Request<B>) -> Option<S3Error> {
     if is_form(request) {
         return Some(unsupported("storing by an HTML form (POST of multipart/form-data)"));
     }
-    query::check(request.method(), request.uri()).err()
+    let checked = query::check(request.method(), request.uri());
+    checked.and_then(|()| signed::check_listed(request.headers(), request.uri())).err()
 }
 
 /// True for what takes as long as the object is large, without a word from the client meanwhile.

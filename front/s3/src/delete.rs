@@ -76,7 +76,7 @@ impl Service {
         let mut wanted = Vec::new();
         for object in asked {
             let asked = (object.key.as_str(), object.version_id.is_some());
-            let may = self.directory.check(request.credentials.as_ref(), &bucket, "DeleteObject", asked);
+            let may = self.directory.check(request.credentials.as_ref(), &bucket.name, "DeleteObject", asked);
             let is_conditional = object.e_tag.is_some() || object.size.is_some() || object.last_modified_time.is_some();
             let may = may.and_then(|()| refuse(&[(CONDITIONAL, is_conditional)]));
             match may.and_then(|()| which(object.version_id.as_deref())) {

@@ -16,7 +16,7 @@ use crate::meta::etag;
 use crate::past::split;
 use crate::problem::stopped;
 use bytes::Bytes;
-use kura_block::{Buf, Error, Kind, Result};
+use kura_block::{Amount, Buf, Error, Kind, Result};
 use kura_object::{Attributes, Batch, Condition, Put, Store, Upload, Which};
 use s3s::crypto::{Checksum as _, Md5};
 use std::sync::Arc;
@@ -26,6 +26,9 @@ use tokio::sync::{mpsc, oneshot};
 const STEPS: usize = 4;
 /// Content that a batch keeps in its entry of the log; what is beyond goes to extents at once.
 const INLINE_BYTES: u64 = 1 << 20;
+
+/// Names and attributes of a batch, all of which are in memory until it happens: more than a segment of the store has room for.
+const NAMES_BYTES: usize = 8 << 20;
 
 /// What must hold of an object that is there, for a batch to happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,19 @@ enum Step {
     /// With the MD5 of the pieces.
     End(Vec<u8>),
     Commit,
+}
+
+impl Step {
+    /// Bytes of it that are kept until the batch happens, but for contents.
+    fn names_bytes(&self) -> usize {
+        match self {
+            Self::Require(Name { key, .. }, _) | Self::Delete(Name { key, .. }) => key.len(),
+            Self::Put(Name { key, .. }, attributes) => {
+                key.len() + attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+            }
+            Self::Piece(_) | Self::End(_) | Self::Commit => 0,
+        }
+    }
 }
 
 impl Desk {
@@ -152,8 +168,13 @@ async fn gather(store: &Store, steps: &mut mpsc::Receiver<Step>) -> Result<()> {
     let mut batch = Batch::new();
     let mut requires = Vec::new();
     let mut open: Option<(Name, Attributes, Upload)> = None;
-    let mut inline_bytes = 0;
+    let (mut inline_bytes, mut names_bytes) = (0, 0);
     while let Some(step) = steps.recv().await {
+        names_bytes += step.names_bytes();
+        if names_bytes > NAMES_BYTES {
+            let text = format!("a batch names at most {}: send several", Amount(NAMES_BYTES as u64));
+            return Err(Error::invalid(text));
+        }
         match step {
             Step::Require(name, require) => requires.push((name, require)),
             Step::Delete(Name { bucket, key }) => {

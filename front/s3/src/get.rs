@@ -12,8 +12,8 @@ use crate::signed::covers;
 use crate::tags;
 use bytes::Bytes;
 use futures::Stream;
-use hyper::Uri;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
 use kura_block::{Buf, Bufs, Error};
 use kura_object::{Attributes, PartitionId, Stat, Store, Which};
 use s3s::dto::{
@@ -21,7 +21,7 @@ use s3s::dto::{
     GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StorageClass, StreamingBlob, Timestamp, TimestampFormat,
 };
 use s3s::stream::{ByteStream, RemainingLength};
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, StdError};
+use s3s::{HttpResponse, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, StdError};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -42,7 +42,7 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     /// Whether they hold, in the order of RFC 9110; times count in whole seconds.
-    pub fn check(&self, stat: &Stat) -> S3Result<()> {
+    pub fn check(&self, stat: &Stat, attributes: &Attributes) -> S3Result<()> {
         let tag = etag(&stat.tag);
         let is = |condition: &ETagCondition| condition.as_etag().is_none_or(|wanted| wanted.value() == tag.value());
         let modified = timestamp(stat.modified_ms / 1000 * 1000);
@@ -56,15 +56,20 @@ impl Conditions {
             (None, Some(since)) => modified > *since,
             (None, None) => true,
         };
-        if changed { Ok(()) } else { Err(not_modified(stat)) }
+        if changed { Ok(()) } else { Err(not_modified(stat, attributes)) }
     }
 }
 
-fn not_modified(stat: &Stat) -> S3Error {
-    let mut error = S3Error::new(S3ErrorCode::NotModified);
-    if let Ok(value) = etag(&stat.tag).to_http_header() {
-        error.set_headers([(hyper::header::ETAG, value)].into_iter().collect());
+/// Says with it what a cache is to know, as RFC 9110 has it.
+fn not_modified(stat: &Stat, attributes: &Attributes) -> S3Error {
+    let mut headers = HeaderMap::new();
+    headers.extend(etag(&stat.tag).to_http_header().ok().map(|tag| (header::ETAG, tag)));
+    for name in [header::CACHE_CONTROL, header::EXPIRES] {
+        let said = attributes.get(name.as_str()).and_then(|value| HeaderValue::from_bytes(value).ok());
+        headers.extend(said.map(|value| (name, value)));
     }
+    let mut error = S3Error::new(S3ErrorCode::NotModified);
+    error.set_headers(headers);
     error
 }
 
@@ -151,13 +156,12 @@ pub(crate) async fn missing(store: &Store, partition: PartitionId, key: &[u8], w
 pub(crate) fn of_marker(marker: &Stat, which: Which) -> S3Error {
     let code = if which == Which::Latest { S3ErrorCode::NoSuchKey } else { S3ErrorCode::MethodNotAllowed };
     let mut error = problem(code, "this is a delete marker");
-    let version = version_id(marker).parse();
-    let headers =
-        [("x-amz-delete-marker", Ok(hyper::header::HeaderValue::from_static("true"))), ("x-amz-version-id", version)];
-    let named = headers
-        .into_iter()
-        .filter_map(|(name, value)| Some((hyper::header::HeaderName::from_static(name), value.ok()?)));
-    error.set_headers(named.collect());
+    let mut headers = HeaderMap::new();
+    // They take the place of all that an error has otherwise.
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));
+    headers.extend(version_id(marker).parse().ok().map(|id| (HeaderName::from_static("x-amz-version-id"), id)));
+    error.set_headers(headers);
     error
 }
 
@@ -243,6 +247,14 @@ pub(crate) fn forget_odd_range(headers: &mut HeaderMap, uri: &Uri) {
     }
 }
 
+/// Says of an answer without a body what one with it does: that it is of a part of the object. s3s says so of the other alone.
+pub(crate) fn say_part(method: &Method, answer: &mut HttpResponse) {
+    let is_part = answer.headers().contains_key(header::CONTENT_RANGE);
+    if method == Method::HEAD && answer.status() == StatusCode::OK && is_part {
+        *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+}
+
 fn refuse_part(number: Option<i32>) -> S3Result<()> {
     if number.is_some_and(|number| number != 1) { Err(unsupported("reading a part by its number")) } else { Ok(()) }
 }
@@ -254,9 +266,6 @@ fn content_range(range: &std::ops::Range<u64>, stat: &Stat) -> String {
 impl Service {
     pub(crate) async fn get(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = request.input;
-        if input.sse_customer_algorithm.is_some() {
-            return Err(unsupported("encryption with keys of the client"));
-        }
         let bucket = self.directory.bucket(&input.bucket).await?;
         let conditions = Conditions {
             if_match: input.if_match,
@@ -268,8 +277,8 @@ impl Service {
         let which = which(input.version_id.as_deref())?;
         let if_range = request.headers.get(header::IF_RANGE).cloned();
         let (asked, wanted) = (input.range, if_range.clone());
-        let choose = move |stat: &Stat, _: &Attributes| {
-            conditions.check(stat)?;
+        let choose = move |stat: &Stat, attributes: &Attributes| {
+            conditions.check(stat, attributes)?;
             chosen(applied(asked, wanted.as_ref(), stat), stat)
         };
         let Opened { stat, attributes, range, body } = open(&bucket, input.key.into_bytes(), which, choose).await?;
@@ -304,7 +313,7 @@ impl Service {
             if_unmodified_since: input.if_unmodified_since,
         };
         let (stat, attributes) = self.known(&bucket, input.key, input.version_id).await?;
-        conditions.check(&stat)?;
+        conditions.check(&stat, &attributes)?;
         let ranged = applied(input.range, request.headers.get(header::IF_RANGE), &stat);
         let range = chosen(ranged, &stat)?;
         let mut output = HeadObjectOutput {

@@ -64,6 +64,7 @@ mod tags;
 mod take_in;
 mod turns;
 mod unread;
+mod unwelcome;
 
 pub use bucket::{Bucket, Versioning};
 pub use desk::{Asked, Desk, Entry, Head, Listed};

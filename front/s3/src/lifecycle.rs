@@ -61,7 +61,10 @@ fn malformed(text: &str) -> S3Result<()> {
 
 /// A rule says once what it is about.
 fn check_filter(rule: &LifecycleRule) -> S3Result<()> {
-    let Some(filter) = &rule.filter else { return Ok(()) };
+    let Some(filter) = &rule.filter else {
+        let names_keys = rule.prefix.is_some();
+        return if names_keys { Ok(()) } else { malformed("a rule has a Filter, which may be empty, or a Prefix") };
+    };
     if rule.prefix.is_some() {
         return malformed("a rule has a Filter or a Prefix, not both");
     }
@@ -89,6 +92,10 @@ fn check_actions(rule: &LifecycleRule) -> S3Result<()> {
         ];
         if asked.into_iter().filter(|is_there| *is_there).count() != 1 {
             return malformed("an Expiration has one of Days, Date and ExpiredObjectDeleteMarker");
+        }
+        // Also what is given with an offset, which would be kept without.
+        if expiration.date.as_ref().is_some_and(|date| !date_ms(date).is_multiple_of(DAY_MS) || !is_utc(date)) {
+            return bad("a Date is midnight GMT, as 2030-01-01T00:00:00Z");
         }
         days.extend(expiration.days);
     }
@@ -185,6 +192,16 @@ fn over_ms(since_ms: u64, days: i32) -> u64 {
     end.div_ceil(DAY_MS) * DAY_MS
 }
 
+/// True for a date as it is written again.
+fn is_utc(date: &Timestamp) -> bool {
+    let mut written = Vec::new();
+    // Into memory, which does not fail.
+    let _ = date.format(TimestampFormat::DateTime, &mut written);
+    let again =
+        std::str::from_utf8(&written).ok().and_then(|text| Timestamp::parse(TimestampFormat::DateTime, text).ok());
+    again.is_some_and(|again| date_ms(&again) == date_ms(date))
+}
+
 fn date_ms(date: &Timestamp) -> u64 {
     let mut seconds = Vec::new();
     // Into memory, which does not fail.
@@ -276,6 +293,20 @@ mod tests {
         assert_eq!(fate(&rules, &facts("other"), Some(&[]), 200 * DAY_MS), Fate::Stay);
         let marker = Facts { marker: true, ..facts("logs/a") };
         assert_eq!(fate(&rules, &marker, Some(&[]), 200 * DAY_MS), Fate::Stay);
+    }
+
+    #[test]
+    fn a_date_is_midnight_as_it_is_kept() {
+        let of_date = |text: &str| {
+            let date = Timestamp::parse(TimestampFormat::DateTime, text).unwrap();
+            let expiration = LifecycleExpiration { date: Some(date), ..LifecycleExpiration::default() };
+            check(&of(LifecycleRule { expiration: Some(expiration), ..rule("") })).is_ok()
+        };
+        assert!(of_date("2030-01-01T00:00:00Z") && of_date("2030-01-01T00:00:00.000Z"));
+        for date in ["2030-01-01T00:00:00-12:00", "2029-12-31T12:00:00-12:00", "2030-01-01T00:00:01Z"] {
+            assert!(!of_date(date), "{date}");
+        }
+        assert!(check(&of(LifecycleRule { filter: None, ..rule("") })).is_err(), "it is about nothing");
     }
 
     #[test]

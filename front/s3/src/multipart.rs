@@ -12,7 +12,7 @@ use crate::digest::{Digest, said};
 use crate::directory::{Directory, now_ms};
 use crate::meta::{self, etag, kept_headers, show_checksums, version_id};
 use crate::parts::{Part, Stated, Sums, assemble, part_key, parts_of, tag_of_named};
-use crate::problem::{problem, refusal, unsupported};
+use crate::problem::{problem, refusal};
 use crate::put::{Guard, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
 use crate::sweep::{PARTS, remove_lost};
@@ -271,9 +271,6 @@ impl Service {
     }
 
     pub(crate) async fn put_part(&self, mut request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
-        if request.input.sse_customer_algorithm.is_some() {
-            return Err(unsupported("encryption with keys of the client"));
-        }
         check_number(request.input.part_number)?;
         refuse_framed(&request.headers, request.trailing_headers.as_ref())?;
         let mut said = said!(request);

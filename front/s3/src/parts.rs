@@ -269,7 +269,7 @@ impl Service {
         let look = async move |store: Store| {
             let mut parts = parts_of(&store, partition, &id).await.map_err(refusal)?;
             parts.retain(|part| part.number > behind);
-            let more = parts.len() > limit;
+            let more = limit > 0 && parts.len() > limit;
             parts.truncate(limit);
             let mut shown = Vec::new();
             for part in parts {

@@ -21,6 +21,10 @@ const PLACES: usize = 4;
 /// Opens the object store as snapshots have it.
 #[async_trait::async_trait]
 pub trait Snapshots: Send + Sync + 'static {
+    /// The name of the snapshot that is meant: a bucket's name has only small letters, and a snapshot's any. `Missing` when there
+    /// is no such snapshot.
+    async fn name(&self, snapshot: &str) -> Result<String>;
+
     /// The door of the store as the snapshot of this name has it, to be read only; it is closed when the door is
     /// dropped. `Missing` when there is no such snapshot.
     async fn open(&self, snapshot: &str) -> Result<Arc<dyn Door>>;
@@ -33,6 +37,11 @@ const AT: &str = ".at.";
 pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
     let (bucket, snapshot) = name.split_once('@').or_else(|| name.split_once(AT))?;
     (!bucket.is_empty() && !snapshot.is_empty()).then_some((bucket, snapshot))
+}
+
+/// The bucket of such a name, and of any other.
+pub(crate) fn bucket_of(name: &str) -> &str {
+    split(name).map_or(name, |(bucket, _)| bucket)
 }
 
 /// The snapshots that are open. Clones are the same ones.
@@ -99,12 +108,14 @@ impl Past {
 
     /// All buckets of a snapshot.
     pub async fn buckets(&self, snapshot: &str) -> Result<BTreeMap<String, Arc<Bucket>>> {
-        let opened = Arc::clone(locked(&self.open).entry(snapshot.to_owned()).or_default());
+        // In whatever letters it is asked for, it is opened once.
+        let snapshot = self.snapshots.name(snapshot).await?;
+        let opened = Arc::clone(locked(&self.open).entry(snapshot.clone()).or_default());
         opened.asked.store(self.asked.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         if let Some(buckets) = opened.buckets.get() {
             return Ok(buckets.clone());
         }
-        let (own, snapshot) = (self.clone(), snapshot.to_owned());
+        let own = self.clone();
         let (answer, answered) = oneshot::channel();
         // Also when the client goes away meanwhile: what is read of the index goes on, and the next one is to find it.
         let opening = async move {
@@ -193,6 +204,10 @@ mod tests {
 
     #[async_trait::async_trait]
     impl Snapshots for Slow {
+        async fn name(&self, snapshot: &str) -> Result<String> {
+            Ok(snapshot.to_owned())
+        }
+
         async fn open(&self, _snapshot: &str) -> Result<Arc<dyn Door>> {
             std::future::pending().await
         }

@@ -25,10 +25,6 @@ macro_rules! refuse_unsupported {
                 "an ACL other than private",
                 acl.is_some_and(|acl| !["private", "bucket-owner-full-control"].contains(&acl)),
             ),
-            ("granting by header", input.grant_full_control.is_some() || input.grant_read.is_some()),
-            ("encryption with keys of the client", input.sse_customer_algorithm.is_some()),
-            ("server-side encryption", input.server_side_encryption.is_some()),
-            ("object lock", input.object_lock_mode.is_some() || input.object_lock_legal_hold_status.is_some()),
             (
                 "a storage class other than STANDARD",
                 input.storage_class.as_ref().is_some_and(|class| class.as_str() != "STANDARD"),
@@ -84,7 +80,8 @@ impl Guard {
                 Ok(())
             }
             (None, Some(ETagCondition::ETag(_))) => Err(unsupported("If-None-Match other than * in a put")),
-            (Some(condition), _) => {
+            (Some(_), Some(_)) => Err(unsupported("If-Match together with If-None-Match in a put")),
+            (Some(condition), None) => {
                 let stat = store.stat(partition, key, Which::Latest).await.map_err(of_object)?;
                 let holds = condition.as_etag().is_none_or(|wanted| wanted.value() == etag(&stat.tag).value());
                 if !holds {

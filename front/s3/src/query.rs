@@ -54,6 +54,11 @@ const DELETE_BUCKET: &[&str] = &[
 const DELETE_OBJECT: &[&str] = &["tagging", "uploadId", "versionId"];
 /// What a bucket has several of, by an `id`.
 const WITH_ID: &[&str] = &["analytics", "intelligent-tiering", "inventory", "metrics"];
+/// What a version of an object is named with, where something is changed: what is stored is always a new one.
+const OF_VERSION: &[&str] = &["acl", "legal-hold", "restore", "retention", "select", "tagging"];
+/// The most names in a query: a presigned URL may have metadata there, which has at most 2 KB in S3. Looking for a name in a query
+/// takes as long as the query is.
+const MOST_NAMES: usize = 128;
 /// A signature of version 2, which is refused as such.
 const VERSION_2: &[&str] = &["AWSAccessKeyId", "Expires", "Signature"];
 
@@ -71,10 +76,14 @@ pub(crate) fn value(query: &str, name: &str) -> Option<String> {
     pairs(query).find(|(own, _)| own == name).map(|(_, value)| value)
 }
 
-/// Refuses a request that changes something and whose query asks for more than is known here. Names that begin with `x-` are
-/// anybody's, as in S3: of a signature (`X-Amz-...`), of an SDK (`x-id`), or for the log.
+/// Refuses a query of too many names, and a request that changes something and whose query asks for more than is known here. Names
+/// that begin with `x-` are anybody's, as in S3: of a signature (`X-Amz-...`), of an SDK (`x-id`), or for the log.
 pub(crate) fn check(method: &Method, uri: &Uri) -> S3Result<()> {
     let query = uri.query().unwrap_or_default();
+    if query.split('&').count() > MOST_NAMES {
+        let text = format!("a query has at most {MOST_NAMES} names");
+        return Err(problem(S3ErrorCode::InvalidArgument, text));
+    }
     let is_object = is_of_object(uri.path());
     let known = match (method, is_object) {
         (&Method::PUT, false) => PUT_BUCKET,
@@ -99,6 +108,9 @@ pub(crate) fn check(method: &Method, uri: &Uri) -> S3Result<()> {
         return Err(unsupported(&format!("{method} of {what} with {name:?} in its query")));
     }
     let has = |name: &str| value(query, name).is_some();
+    if method != Method::DELETE && is_object && has("versionId") && !OF_VERSION.iter().any(|of| has(of)) {
+        return Err(problem(S3ErrorCode::InvalidArgument, "this operation does not take a versionId"));
+    }
     if method == Method::PUT && is_object && has("uploadId") != has("partNumber") {
         let text = "a part is stored with both partNumber and uploadId in its query";
         return Err(problem(S3ErrorCode::InvalidArgument, text));
@@ -140,8 +152,19 @@ mod tests {
         ] {
             assert_eq!(code(method, uri).as_deref(), Some("NotImplemented"), "{uri}");
         }
-        for uri in ["/b/k?uploadId=1", "/b/k?partNumber=1", "/b/k?upload%49d=1"] {
+        for uri in ["/b/k?uploadId=1", "/b/k?partNumber=1", "/b/k?upload%49d=1", "/b/k?version%49d=null"] {
             assert_eq!(code(Method::PUT, uri).as_deref(), Some("InvalidArgument"), "{uri}");
+        }
+        assert_eq!(code(Method::POST, "/b/k?uploads&versionId=1").as_deref(), Some("InvalidArgument"));
+    }
+
+    #[test]
+    fn a_query_has_an_end() {
+        for method in [Method::GET, Method::PUT, Method::DELETE] {
+            let query = |names| vec!["x-id"; names].join("&");
+            assert_eq!(code(method.clone(), &format!("/b/k?{}", query(MOST_NAMES))), None);
+            let refused = code(method, &format!("/b/k?{}", query(MOST_NAMES + 1)));
+            assert_eq!(refused.as_deref(), Some("InvalidArgument"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! S3's operations, by name: each is done in the module of its kind.
 
+use crate::access::Lists;
 use crate::bucket::Setting;
 use crate::list::owner;
 use crate::meta::timestamp;
@@ -40,7 +41,7 @@ impl S3 for Service {
         if input.object_lock_enabled_for_bucket == Some(true) {
             return Err(unsupported("object lock"));
         }
-        if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") || input.grant_read.is_some() {
+        if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
             return Err(unsupported("an ACL other than private"));
         }
         let name = input.bucket;
@@ -77,11 +78,13 @@ impl S3 for Service {
     }
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
-        self.get(request).await
+        let lists = Lists::of(&request.extensions);
+        self.get(request).await.map_err(|error| lists.told(error))
     }
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
-        self.head(request).await
+        let lists = Lists::of(&request.extensions);
+        self.head(request).await.map_err(|error| lists.told(error))
     }
 
     async fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
@@ -116,7 +119,8 @@ impl S3 for Service {
         &self,
         request: S3Request<GetObjectAttributesInput>,
     ) -> Answer<GetObjectAttributesOutput> {
-        self.attributes(request).await
+        let lists = Lists::of(&request.extensions);
+        self.attributes(request).await.map_err(|error| lists.told(error))
     }
 
     async fn create_multipart_upload(

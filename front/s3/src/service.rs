@@ -3,7 +3,7 @@
 use crate::access::{Access, Auth};
 use crate::directory::{Directory, to_its_end};
 use crate::document::DOCUMENT_BYTES;
-use crate::past::split;
+use crate::past::bucket_of;
 use futures::future::BoxFuture;
 use s3s::S3Result;
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -69,6 +69,6 @@ struct Names;
 
 impl NameValidation for Names {
     fn validate_bucket_name(&self, name: &str) -> bool {
-        AwsNameValidation::new().validate_bucket_name(split(name).map_or(name, |(bucket, _)| bucket))
+        AwsNameValidation::new().validate_bucket_name(bucket_of(name))
     }
 }

@@ -11,6 +11,8 @@ use s3s::{S3ErrorCode, S3Result};
 
 /// The longest time for which a URL may be presigned: a week, as in S3.
 const EXPIRES_MOST_SECONDS: u64 = 604_800;
+/// The most headers that a signature may be over: more than a request has here.
+const SIGNED_MOST: usize = 128;
 /// Before the names of headers that change what is done.
 const AMZ: &str = "x-amz-";
 /// What a presigned URL has of these in its query stays there: it is of the signature, of the SDK, or of a body that nobody knew
@@ -94,6 +96,17 @@ pub(crate) fn check(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     }
     let text = format!("There were headers present in the request which were not signed: {}", unsigned.join(", "));
     Err(problem(S3ErrorCode::AccessDenied, text))
+}
+
+/// Refuses a signature over more headers than a request has: s3s gathers them, one named again and again as well, before it holds the
+/// signature against them.
+pub(crate) fn check_listed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    let names = listed(headers, uri.query().unwrap_or_default()).split(';').count();
+    if names <= SIGNED_MOST {
+        return Ok(());
+    }
+    let text = format!("a signature is over {SIGNED_MOST} headers at most, not {names}");
+    Err(problem(S3ErrorCode::InvalidArgument, text))
 }
 
 /// True when a header of this name is signed.
@@ -215,5 +228,18 @@ mod tests {
             assert_eq!(code(&url, &[]), refused);
             assert_eq!(code(&format!("{url}&X-Amz-Signature=00"), &[("authorization", VERSION_4)]), refused);
         }
+    }
+
+    #[test]
+    fn a_signature_is_over_no_more_headers_than_there_are() {
+        let check = |names: usize| {
+            let listed = vec!["a"; names].join(";");
+            let head = format!("AWS4-HMAC-SHA256 Credential=K, SignedHeaders={listed}, Signature=00");
+            let headers = [(AUTHORIZATION, HeaderValue::try_from(head).unwrap())].into_iter().collect();
+            let url = format!("/b/k?X-Amz-SignedHeaders={listed}&X-Amz-Signature=00");
+            [check_listed(&headers, &Uri::from_static("/b/k")), check_listed(&HeaderMap::new(), &url.parse().unwrap())]
+        };
+        assert!(check(SIGNED_MOST).iter().all(Result::is_ok));
+        assert!(check(SIGNED_MOST + 1).iter().all(Result::is_err));
     }
 }

@@ -109,6 +109,10 @@ struct NoSnapshots;
 
 #[async_trait::async_trait]
 impl Snapshots for NoSnapshots {
+    async fn name(&self, snapshot: &str) -> kura_block::Result<String> {
+        Ok(snapshot.to_owned())
+    }
+
     async fn open(&self, snapshot: &str) -> kura_block::Result<Arc<dyn Door>> {
         Err(Error::missing(format!("snapshot {snapshot}: no such snapshot")))
     }

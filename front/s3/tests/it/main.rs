@@ -12,6 +12,7 @@ mod local;
 mod mutated;
 mod past;
 mod reads;
+mod refused;
 mod rules;
 mod settings;
 mod signing;

@@ -136,6 +136,8 @@ fn what_a_presigned_url_says_in_place_of_headers_is_done() {
         }
         assert_eq!(ask_by("PUT", &[("x-amz-meta-a", "b\nc")], "", b"other").await.status, 400);
         assert_eq!(ask_by("GET", &[], "", b"").await.body, b"hello");
+        let shown = ask_by("GET", &[("response-content-type", "image/png")], "", b"").await;
+        assert_eq!((shown.status, shown.header("content-type")), (200, Some("image/png")), "{shown:?}");
         // What is added to a URL that was signed without it does not count.
         let url = signer.url("PUT", "/demo/a", &[]) + "&x-amz-meta-a=b";
         assert_eq!(ask(&service, &format!("PUT {url}"), "", b"other").await.status, 403);
