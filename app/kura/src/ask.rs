@@ -8,8 +8,8 @@ use crate::size::Size;
 use crate::{identify, job, tls};
 use anyhow::{Context, Result, bail};
 use kura_admin::{
-    CheckRequest, CheckResult, Client, Disk, Job, JobResult, JobState, MoveVolume, NewDisk, NewVolume, Replacement,
-    ResizeVolume, Token, Volume,
+    CheckRequest, CheckResult, Client, Disk, DrainedController, Job, JobResult, JobState, MoveVolume, NewDisk,
+    NewVolume, Replacement, ResizeVolume, Token, Volume,
 };
 use serde::Serialize;
 use std::process::ExitCode;
@@ -180,7 +180,11 @@ async fn fail(client: &Client, out: Out, id: u16, force: bool, wait: bool) -> Re
         });
     }
     out.show(&Deed { dry_run: false, of: known_disk(client, id).await? }, |Deed { of: Disk { path, .. }, .. }| {
-        format!("disk {id} ({path}) is marked as failed: what it held is rebuilt on the others")
+        let follow = job.id;
+        format!(
+            "disk {id} ({path}) is marked as failed: what it held is rebuilt on the others; `kura job follow {follow}` shows \
+             progress"
+        )
     })
 }
 
@@ -198,11 +202,13 @@ pub async fn controller(client: &Client, out: Out, command: ControllerCommand) -
             let JobResult::Drained(drained) = job::result(client, out, &job).await? else {
                 bail!(unlike_its_kind(&job))
             };
-            out.show(&drained, |drained| show::drained(controller, drained))?;
-            if !drained.stays.is_empty() {
-                bail!("controller {controller} keeps {} volumes", drained.stays.len());
-            }
-            Ok(())
+            out.show(&drained, |drained| {
+                let end = format!(
+                    "controller {controller} takes no volumes until you run `kura controller resume {controller}`"
+                );
+                [show::drained(drained), end].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+            })?;
+            has_drained(&drained)
         }
         ControllerCommand::Move(to) => move_to(client, out, &to).await,
         ControllerCommand::Resume { controller } => {
@@ -293,11 +299,25 @@ pub async fn check(client: &Client, out: Out, request: CheckRequest) -> Result<E
     }
     let JobResult::Check(result) = job::ended(ended)? else { bail!(unlike_its_kind(&job)) };
     out.show(&result, show::check)?;
-    Ok(verdict(&result))
+    verdict(out, &result)
 }
 
-/// A dry run fails as well where there is something to repair: what it looked at is not as it should be.
-fn verdict(result: &CheckResult) -> ExitCode {
+/// A dry run fails as well where there is something to repair: what it looked at is not as it should be. An error where nothing
+/// else says so.
+pub fn verdict(out: Out, result: &CheckResult) -> Result<ExitCode> {
     let is_well = result.violations.is_empty() && (result.repaired == 0 || !result.dry_run);
-    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match out {
+        _ if is_well => Ok(ExitCode::SUCCESS),
+        Out::Quiet => bail!("{}", show::check(result).replace("\n ", "")),
+        Out::Text | Out::Json => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// An error where a controller that was drained has volumes still.
+pub fn has_drained(drained: &DrainedController) -> Result<()> {
+    match drained.stays.as_slice() {
+        [] => Ok(()),
+        [stays] => bail!("the controller keeps volume {}", stays.volume),
+        several => bail!("the controller keeps {} volumes, snapshots and clones among them", several.len()),
+    }
 }

@@ -5,6 +5,7 @@
 
 use crate::bar::Bar;
 use crate::cli::{BenchCommand, BenchLoad};
+use crate::misuse::Misuse;
 use crate::show::{Out, table};
 use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
@@ -179,7 +180,7 @@ const fn load(what: &'static str, bytes: usize, write: bool, random: bool) -> Lo
 
 async fn of_volume(status: &Status, out: Out, name: &str, how: &BenchLoad, may_write: bool) -> Result<Vec<Row>> {
     let small = how.block.0 as usize;
-    ensure!((512..=32 << 20).contains(&small), "--block {}: give 512 to 32M", how.block);
+    ensure!((512..=32 << 20).contains(&small), Misuse(format!("--block {}: give 512 to 32M", how.block)));
     let loads = [
         load("write, one after the other", LARGE_BYTES, true, false),
         load("read, one after the other", LARGE_BYTES, false, false),
@@ -242,7 +243,7 @@ fn client_of(
 }
 
 async fn of_objects(client: &Client, out: Out, size: Size, how: &BenchLoad) -> Result<Vec<Row>> {
-    ensure!((1..=64 << 20).contains(&size.0), "--size {size}: give 1 to 64M");
+    ensure!((1..=64 << 20).contains(&size.0), Misuse(format!("--size {size}: give 1 to 64M")));
     let bucket = format!("bench-{}", std::process::id());
     let mut interrupted = Interrupted::awaited()?;
     client.create_bucket(&bucket).await?;

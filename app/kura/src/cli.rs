@@ -115,17 +115,16 @@ fn without_server(command: clap::Command, path: &[&str]) -> clap::Command {
     command.mut_subcommand(name, |below| without_server(below, rest))
 }
 
-/// The command that a line's words name, as far as they do.
-pub fn meant(words: impl Iterator<Item = OsString>) -> String {
-    let mut command = command();
-    let mut names = vec!["kura".to_owned()];
+/// The command that a line's words name, as far as they do, displayed with all of its names.
+pub fn meant(words: impl Iterator<Item = OsString>) -> clap::Command {
+    let mut command = command().display_name("kura");
     for word in words {
         if let Some(below) = command.find_subcommand(&word).cloned() {
-            names.push(below.get_name().to_owned());
-            command = below;
+            let name = format!("{} {}", command.get_display_name().unwrap_or_default(), below.get_name());
+            command = below.bin_name(&name).display_name(name);
         }
     }
-    names.join(" ")
+    command
 }
 
 /// What to do.
@@ -294,7 +293,8 @@ mod tests {
             ("--help", "kura"),
             ("volume move-to a 1", "kura volume move-to"),
         ] {
-            assert_eq!(meant(line.split_whitespace().map(OsString::from)), named, "{line}");
+            let meant = meant(line.split_whitespace().map(OsString::from));
+            assert_eq!(meant.get_display_name(), Some(named), "{line}");
         }
     }
 

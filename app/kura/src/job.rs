@@ -4,23 +4,37 @@ use crate::bar::JobBar;
 use crate::cli::JobCommand;
 use crate::show::{Out, table};
 use crate::size::Size;
+use crate::{ask, show};
 use anyhow::{Result, bail};
 use kura_admin::{Client, ClientError, Job, JobResult, JobState, JobUnit};
+use std::process::ExitCode;
 
 /// Carries out a command on jobs.
-pub async fn job(client: &Client, out: Out, command: JobCommand) -> Result<()> {
+pub async fn job(client: &Client, out: Out, command: JobCommand) -> Result<ExitCode> {
     match command {
-        JobCommand::List => out.show(client.jobs().await?.as_slice(), jobs),
+        JobCommand::List => out.show(client.jobs().await?.as_slice(), jobs)?,
         JobCommand::Follow { job } => {
             let job = follow(client, out, &client.job(job).await?).await?;
             out.show(&job, line)?;
-            ended(job).map(drop)
+            // As the command that began it: with what was found, and with its status.
+            return match ended(job)? {
+                JobResult::Check(result) => {
+                    out.tell(|| show::check(&result))?;
+                    ask::verdict(out, &result)
+                }
+                JobResult::Drained(drained) => {
+                    out.tell(|| show::drained(&drained))?;
+                    ask::has_drained(&drained).map(|()| ExitCode::SUCCESS)
+                }
+                JobResult::Moved(_) | JobResult::Disk(_) => Ok(ExitCode::SUCCESS),
+            };
         }
         JobCommand::Cancel { job } => {
             let asked = client.cancel_job(job).await?;
-            out.show(&follow(client, out, &asked).await?, line)
+            out.show(&follow(client, out, &asked).await?, line)?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Follows a job to its end, with a bar.

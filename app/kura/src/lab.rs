@@ -8,6 +8,7 @@ mod replay;
 mod summary;
 
 use crate::cli::{LabCommand, LabRun, loads};
+use crate::misuse::Misuse;
 use crate::show::{Out, print, table};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -50,7 +51,7 @@ fn loads_json() -> serde_json::Value {
 }
 
 fn run(command: LabRun, out: Out) -> Result<()> {
-    let experiments = kura_experiments::named(&command.names)?;
+    let experiments = kura_experiments::named(&command.names).map_err(|error| Misuse(error.to_string()))?;
     let scale = if command.full { Scale::Full } else { Scale::Quick };
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {

@@ -18,6 +18,7 @@ mod job;
 mod lab;
 mod logs;
 mod memory;
+mod misuse;
 mod modelled;
 mod nbd;
 mod new_file;
@@ -47,11 +48,14 @@ use config::{Config, Findings, Flags};
 use kura_admin::{CheckRequest, ClientError, Problem, ServerUri};
 // Its allocator is the binary's.
 use kura_memory as _;
+use misuse::Misuse;
 use show::Out;
 use std::io::{ErrorKind, Write, stderr};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// The exit status of a command line that is wrong.
+const MISUSED: u8 = 2;
 /// A configuration that says what holds without one.
 const EXAMPLE: &str = include_str!("../../../docs/kura.toml");
 
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
     };
     carry_out(command, &common).unwrap_or_else(|error| {
         complain(&error, common.json);
-        ExitCode::FAILURE
+        if error.is::<Misuse>() { MISUSED.into() } else { ExitCode::FAILURE }
     })
 }
 
@@ -79,6 +83,7 @@ fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
             let request = CheckRequest { data: !tables, dry_run };
             return asked(common, async |client| ask::check(client, out, request).await);
         }
+        Command::Job(command) => return asked(common, async |client| job::job(client, out, command).await),
         Command::Pool(PoolCommand::Scrub { dry_run }) => {
             let request = CheckRequest { data: true, dry_run };
             return asked(common, async |client| ask::check(client, out, request).await);
@@ -101,7 +106,6 @@ fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
         Command::Volume(command) => asked(common, async |client| ask::volume(client, out, command).await)?,
         Command::Snapshot(command) => asked(common, async |client| snapshot::snapshot(client, out, command).await)?,
         Command::Controller(command) => asked(common, async |client| ask::controller(client, out, command).await)?,
-        Command::Job(command) => asked(common, async |client| job::job(client, out, command).await)?,
         Command::Bucket(command) => asked(common, async |client| object::bucket(client, out, command).await)?,
         Command::Key(command) => asked(common, async |client| object::key(client, out, command).await)?,
         Command::Object(command) => asked(common, async |client| object::object(client, out, command).await)?,
@@ -124,8 +128,14 @@ fn check_config(file: &Path, out: Out) -> Result<()> {
 
 /// Tells what is wrong with a command line, on one line or as an object; help and the version are told as they are.
 fn misused(error: &clap::Error, json: bool) -> ExitCode {
-    if !error.use_stderr() || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
+    if !error.use_stderr() || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
+    }
+    if error.kind() == MissingSubcommand && !json {
+        // So it is called where a variable of the environment stands for an option: the help is wanted all the same.
+        let _ = write!(stderr(), "{}", cli::meant(std::env::args_os().skip(1)).render_long_help());
+        return MISUSED.into();
     }
     let text = error.render().to_string();
     let (what, usage) = text.split_once("Usage:").unwrap_or((&text, ""));
@@ -145,14 +155,15 @@ fn misused(error: &clap::Error, json: bool) -> ExitCode {
     let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_lowercase());
     let command = usage.split_whitespace().take_while(is_word).collect::<Vec<_>>().join(" ");
     // Of a value that is wrong, no usage is told.
-    let command = if command.is_empty() { cli::meant(std::env::args_os().skip(1)) } else { command };
+    let meant = || cli::meant(std::env::args_os().skip(1)).get_display_name().unwrap_or("kura").to_owned();
+    let command = if command.is_empty() { meant() } else { command };
     let remedy = format!("`{command} --help` tells more");
     let _ = if json {
         writeln!(stderr(), "{}", serde_json::json!({ "error": said, "remedy": remedy, "kind": "usage" }))
     } else {
         writeln!(stderr(), "kura: {said}: {remedy}")
     };
-    ExitCode::from(2)
+    MISUSED.into()
 }
 
 /// Tells an error and its remedy, on standard error.
@@ -183,6 +194,7 @@ fn kind(error: &Error) -> Option<serde_json::Value> {
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(problem)) => serde_json::to_value(problem.kind).ok(),
         Some(ClientError::NoServer { .. }) => Some("no-server".into()),
+        _ if error.is::<Misuse>() => Some("usage".into()),
         _ => {
             let problem = error.downcast_ref::<Problem>().map(|problem| problem.kind);
             let own = error.downcast_ref::<kura_block::Error>().map(|error| error.kind().into());

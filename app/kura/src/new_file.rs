@@ -18,7 +18,8 @@ impl NewFile {
     pub fn create(path: &Path) -> Result<Self> {
         let at = || path.display().to_string();
         let replaceable = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
-        ensure!(replaceable, "{}: is not a file: name another, or leave -o out", at());
+        ensure!(replaceable, "{}: is not a file: name another", at());
+        ensure!(path != Path::new("-"), "-: is written as a file here: name one");
         ensure!(path.file_name().is_some(), "{}: is not a file's name", at());
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // As any new file, with the umask's permissions; `tempfile_in` would tell the temporary's name in errors.

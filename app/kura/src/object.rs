@@ -4,10 +4,11 @@ mod batch;
 
 use crate::bar::Bar;
 use crate::cli::{BucketCommand, GrantArg, KeyCommand, ObjectCommand, ObjectGrant, ObjectName, PutArgs};
+use crate::misuse::Misuse;
 use crate::new_file::NewFile;
 use crate::show::{Out, table};
 use crate::size::Size;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
 use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
@@ -182,7 +183,8 @@ async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>
     let ObjectName { bucket, key } = object;
     let Some(file) = file.filter(|file| *file != Path::new("-")) else {
         if matches!(out, Out::Json) {
-            bail!("--json reports what was read, and the content is not JSON: name a file for the content");
+            let text = "--json reports what was read, and the content is not JSON: name a file for the content";
+            return Err(Misuse(text.to_owned()).into());
         }
         let bytes = client.read_object(bucket, key, version, None).await?;
         // What is read may be shown on the same terminal.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use kura_admin::{
     Acknowledge, CheckResult, Controller, Disk, DiskState, DrainedController, Health, Pool, Recording, RecordingState,
-    Status, Volume,
+    Status, StayingVolume, Volume,
 };
 use serde::Serialize;
 use std::io::{ErrorKind, Write, stdout};
@@ -28,6 +28,14 @@ pub enum Out {
 }
 
 impl Out {
+    /// Tells people more, in text.
+    pub fn tell(self, text: impl FnOnce() -> String) -> Result<()> {
+        match self {
+            Self::Text => print(&text()),
+            Self::Json | Self::Quiet => Ok(()),
+        }
+    }
+
     /// Shows `answer`, for people as `text` says it.
     pub fn show<T: Serialize + ?Sized>(self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
         match self {
@@ -289,13 +297,16 @@ pub fn controller_stats(controllers: &[Controller]) -> String {
 }
 
 /// What came of draining a controller.
-pub fn drained(controller: u16, drained: &DrainedController) -> String {
+pub fn drained(drained: &DrainedController) -> String {
     let moved = drained.moved.iter().map(|moved| {
-        format!("volume {} has moved from controller {controller} to {}", moved.volume.name, moved.volume.controller)
+        format!("volume {} has moved from controller {} to {}", moved.volume.name, moved.from, moved.volume.controller)
     });
-    let stays = drained.stays.iter().map(|stays| format!("volume {} stays: {}", stays.volume, stays.why));
-    let end = format!("controller {controller} takes no volumes until you run `kura controller resume {controller}`");
-    moved.chain(stays).chain([end]).collect::<Vec<_>>().join("\n")
+    let why = |stays: &StayingVolume| {
+        let named = format!("volume {}: ", stays.volume);
+        stays.why.strip_prefix(&named).unwrap_or(&stays.why).to_owned()
+    };
+    let stays = drained.stays.iter().map(|stays| format!("volume {} stays: {}", stays.volume, why(stays)));
+    moved.chain(stays).collect::<Vec<_>>().join("\n")
 }
 
 fn controller_row(controller: &Controller) -> Vec<String> {

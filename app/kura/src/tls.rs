@@ -1,6 +1,7 @@
 //! Certificates and keys from PEM files.
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::misuse::Misuse;
+use anyhow::{Context, Result, ensure};
 use kura_admin::ServerUri;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,7 +25,8 @@ pub fn identity(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
 pub fn trusted(server: &ServerUri, ca: Option<&Path>, option: &str) -> Result<Option<Arc<ClientConfig>>> {
     match (server, ca) {
         (ServerUri::Https(_), None) => {
-            bail!("{server} needs an authority to trust: name its PEM file with {option}")
+            let text = format!("{server} needs an authority to trust: name its PEM file with {option}");
+            Err(Misuse(text).into())
         }
         (ServerUri::Https(_), Some(ca)) => Ok(Some(trust(ca)?)),
         _ => Ok(None),

@@ -1,10 +1,11 @@
 //! Recordings of volumes' requests, and their export as traces.
 
 use crate::cli::{TraceCommand, TraceFormat};
+use crate::misuse::Misuse;
 use crate::new_file::NewFile;
 use crate::show::{self, Deed, Out};
 use crate::size::Size;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use kura_admin::{Client, NewRecording, RecordedOp, RecordedRequest, RecordedRequests};
 use kura_trace::{Op, Request, TraceError, Written, write_blkparse, write_msr};
@@ -41,7 +42,8 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
         }
         TraceCommand::Export { volume, format, output: None } => {
             if matches!(out, Out::Json) {
-                bail!("--json reports on the export, and a trace is not JSON: name a file for the trace with -o");
+                let text = "--json reports on the export, and a trace is not JSON: name a file for the trace with -o";
+                return Err(Misuse(text.to_owned()).into());
             }
             // A terminal is not to be written to by two.
             let bar = bar(if stdout().is_terminal() { Out::Quiet } else { out })?;

@@ -2,7 +2,7 @@
 
 use crate::clients::nbdsh;
 use crate::commands::sparse;
-use crate::harness::{Home, ok, tool};
+use crate::harness::{Home, fails, ok, tool};
 use crate::nbd::{Client, READ};
 use crate::serving::json;
 use serde_json::json as value;
@@ -122,6 +122,15 @@ fn a_check_tells_what_it_would_repair_and_repairs_it() {
         let told = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.code() == Some(1) && told.contains("2 to be repaired"), "{told}");
     }
+    // Who follows the check is told as well, and who wants to hear of errors alone.
+    let last =
+        json(&home, &["job", "list"]).as_array().expect("jobs").iter().filter_map(|job| job["id"].as_u64()).max();
+    let last = last.expect("a job").to_string();
+    let output = home.kura(&["job", "follow", &last]).output().expect("kura");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && told.contains("2 to be repaired"), "{told}");
+    let complaint = fails(&mut home.kura(&["check", "--dry-run", "-q"]));
+    assert!(complaint.contains("2 to be repaired") && complaint.lines().count() == 1, "{complaint}");
     assert_eq!(json(&home, &["check"])["repaired"], 2);
     let told = json(&home, &["check", "--repair-plan"]);
     assert_eq!((&told["dry_run"], &told["repaired"]), (&value!(true), &value!(0)));

@@ -221,6 +221,32 @@ fn mistakes_are_objects_where_json_is_asked_for() {
 }
 
 #[test]
+fn a_command_that_could_never_be_right_has_a_status_of_its_own() {
+    let home = Home::new();
+    let _server = home.serve();
+    for args in [
+        &["bench", "volume", "--block", "3"][..],
+        &["bench", "object", "--size", "128M"],
+        &["object", "get", "demo/a"],
+        &["lab", "run", "nosuch"],
+        &["status", "--server", "https://127.0.0.1:1"],
+    ] {
+        let output = home.kura(args).arg("--json").output().expect("kura");
+        let said: Value = serde_json::from_slice(&output.stderr).expect("an object");
+        assert_eq!((output.status.code(), &said["kind"]), (Some(2), &"usage".into()), "{args:?}: {said}");
+    }
+    // A command that wants another word is explained, whatever is in the environment.
+    for (args, named) in [(&[][..], "Usage: kura "), (&["volume"], "Usage: kura volume ")] {
+        let output = home.kura(args).env("KURA_SERVER", "kura-data/admin.sock").output().expect("kura");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(2) && said.contains(named) && said.lines().count() > 5,
+            "{args:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn a_measurement_that_is_interrupted_leaves_nothing() {
     let home = Home::new();
     let _server = home.serve();

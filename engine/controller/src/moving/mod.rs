@@ -198,7 +198,10 @@ impl Controller {
         let family = self.store().family(name)?;
         let may_go = || {
             if let Some((_, recorded)) = family.iter().find(|(_, name)| self.find_recording(name).is_ok()) {
-                return Err(Error::busy(format!("volume {recorded}: it is recorded: delete the recording first")));
+                return Err(Error::busy(format!(
+                    "volume {recorded}: has a recording: `kura trace export {recorded}` keeps it, and `kura trace delete {recorded}` \
+                     lets the volume go"
+                )));
             }
             self.harbour.tell(&family, &Gone::Underway);
             Ok(())

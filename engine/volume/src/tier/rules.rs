@@ -38,7 +38,7 @@ impl TierRules {
         }
         if self.pin != Pin::None && (floor > 0 || ceiling > 0) {
             return Err(Error::invalid(
-                "a pinned volume has no floor and no ceiling: the policy does not decide about it; unpin it first",
+                "a pinned volume has no floor and no ceiling, as the policy does not decide about it: `kura tier pin VOLUME none` first",
             ));
         }
         Ok(())
