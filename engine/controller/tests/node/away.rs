@@ -22,7 +22,8 @@ const SLOW: usize = 4;
 fn formatted(sim: &Sim) -> Vec<SimDisk> {
     let disk = |at: usize| sim.disk(&format!("disk{at}"), DiskSpec::nvme(26 << 20));
     let disks: Vec<_> = (0..FAST + SLOW).map(disk).collect();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 2, journal_bytes: 5 << 20 };
+    let pool =
+        PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 2, journal_bytes: 5 << 20, floating_percent: 0 };
     crate::rig::format(sim, &disks, FAST, &pool);
     disks
 }

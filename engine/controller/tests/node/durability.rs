@@ -35,7 +35,8 @@ impl Rig {
         };
         let slow = (0..slow).map(|at| disk(&format!("slow{at}"), slow_mib));
         let disks: Vec<_> = [disk("fast0", 48), disk("fast1", 48)].into_iter().chain(slow).collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20 };
+        let pool =
+            PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20, floating_percent: 0 };
         crate::rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, settings }
     }

@@ -31,7 +31,13 @@ fn formatted_with(sim: &Sim, slow: impl Fn(u64) -> DiskSpec) -> Vec<SimDisk> {
     let disk =
         |at: usize| sim.disk(&format!("disk{at}"), if at < 2 { DiskSpec::nvme(26 << 20) } else { slow(26 << 20) });
     let disks: Vec<_> = (0..5).map(disk).collect();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+    let pool = PoolSpec {
+        uuid: [9; 16],
+        extent_bytes: 64 << 10,
+        controllers: CONTROLLERS,
+        journal_bytes: 5 << 20,
+        floating_percent: 0,
+    };
     crate::rig::format(sim, &disks, 2, &pool);
     disks
 }

@@ -15,7 +15,8 @@ const BYTES: usize = 1 << 20;
 fn disks(sim: &Sim) -> Vec<SimDisk> {
     let sizes = [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("slow3", 8)];
     let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
+    let pool =
+        PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20, floating_percent: 0 };
     crate::rig::format(sim, &disks, 2, &pool);
     disks
 }
