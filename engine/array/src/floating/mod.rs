@@ -45,7 +45,7 @@ use std::time::Duration;
 const FLOATING_ROWS: usize = 2;
 /// How often a map that is refused is asked for before a write is given up, and how long apart.
 const TIMES: u32 = 8;
-const APART: Duration = Duration::from_secs(1);
+const APART: Duration = Duration::from_secs(10);
 
 /// The rows of a place, and where they lie.
 pub struct Rows {

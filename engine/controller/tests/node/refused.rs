@@ -19,7 +19,7 @@ use std::time::Duration;
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 192;
 const EXTENT: u64 = 64 << 10;
-const LAYOUTS: [Layout; 3] = [Layout::Mirror, Layout::Raid5, Layout::HotMirror];
+const LAYOUTS: [Layout; 4] = [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating];
 /// Disks that hold data: their numbers in the pool.
 const SLOW: std::ops::Range<u16> = 2..8;
 
@@ -54,7 +54,7 @@ impl Rig {
             extent_bytes: EXTENT,
             controllers: 1,
             journal_bytes: 5 << 20,
-            floating_percent: 0,
+            floating_percent: 12,
         };
         crate::rig::format(&sim, &disks, 2, &pool);
         let settings = Settings {
