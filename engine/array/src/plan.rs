@@ -86,7 +86,7 @@ impl Plan {
         self.extent_bytes + u64::from(self.spare_blocks) * BLOCK_BYTES_U64
     }
 
-    /// Bytes of what is kept beside an extent: its pages, and the two turns of its map.
+    /// Bytes of what is kept of an extent: its pages, and the two turns of its map.
     fn beside_bytes(&self) -> u64 {
         let maps = if self.spare_blocks > 0 { 2 * map_bytes(self.extent_blocks()) } else { 0 };
         PAGES * self.page_bytes() + maps
@@ -102,14 +102,11 @@ impl Plan {
         self.extents_at + u64::from(extent.0) * self.room_bytes()
     }
 
-    /// Where that which is kept beside an extent begins.
-    fn beside(&self, extent: ExtentId) -> u64 {
-        self.pages_at + u64::from(extent.0) * self.beside_bytes()
-    }
-
-    /// Where the map with this sequence number of an extent's rows lies, behind its pages.
+    /// Where the map with this sequence number of an extent's rows lies: behind all pages, next to those of its neighbours, which
+    /// are written with it.
     pub fn map_at(&self, extent: ExtentId, sequence: u64) -> u64 {
-        self.beside(extent) + PAGES * self.page_bytes() + sequence % 2 * map_bytes(self.extent_blocks())
+        let maps_at = self.pages_at + PAGES * self.page_bytes() * u64::from(self.extents);
+        maps_at + (2 * u64::from(extent.0) + sequence % 2) * map_bytes(self.extent_blocks())
     }
 
     /// Where the page with this sequence number on a shelf of an extent lies: the two places are used in turn.
@@ -118,7 +115,7 @@ impl Plan {
             Shelf::Own => 0,
             Shelf::Neighbour => 2,
         };
-        self.beside(extent) + (shelf + sequence % 2) * self.page_bytes()
+        self.pages_at + (PAGES * u64::from(extent.0) + shelf + sequence % 2) * self.page_bytes()
     }
 }
 
@@ -126,7 +123,7 @@ impl Plan {
     /// Where the page with this sequence number of a hot extent or of a fast copy lies: it has all the room beside the
     /// extent.
     pub fn side_page_at(&self, extent: ExtentId, sequence: u64) -> u64 {
-        self.beside(extent) + PAGES / 2 * (sequence % 2) * self.page_bytes()
+        self.pages_at + (PAGES * u64::from(extent.0) + PAGES / 2 * (sequence % 2)) * self.page_bytes()
     }
 }
 

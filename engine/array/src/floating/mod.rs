@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Everything above speaks of rows: stripes, partial parity, resync, rebuild and scrub are those of RAID5. The map in memory is
-//! ahead of the one on the disk, which is kept beside the extent, twice, written in turn.
+//! ahead of the one on the disk, which is kept twice on the place's own disk, written in turn.
 //!
 //! What must hold:
 //! 1. A map found on the disk, whichever of those that may be there, has for every row that was not announced as written since
@@ -31,18 +31,21 @@ use crate::fast::Blocks;
 use crate::layout::{Place, Places, Shape};
 use crate::queue::Urgency;
 use futures::future::join_all;
+use futures::{StreamExt, stream};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
 use map::Map;
 pub use map::RowsOwner;
 pub(crate) use map::map_bytes;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 /// So many rows of a write float at most: more of them are faster in one go, where they lie.
 const FLOATING_ROWS: usize = 2;
+/// Maps written at once on a disk.
+const WIDTH: usize = 16;
 /// How often a map that is refused is asked for before a write is given up, and how long apart.
 const TIMES: u32 = 8;
 const APART: Duration = Duration::from_secs(10);
@@ -456,10 +459,19 @@ impl Array {
         if !failures.is_empty() {
             return failures;
         }
-        let writes = rows().map(|rows| {
-            let (place, sequence) = (rows.place, rows.sequence.get());
-            let map = rows.with(|map| map.encode(rows.owner, sequence));
-            self.write_disk(place.device, map.into(), Urgency::Buffer, move |plan| plan.map_at(place.extent, sequence))
+        let mut disks: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        rows().for_each(|rows| disks.entry(rows.place.device).or_default().push(rows));
+        let writes = disks.into_values().map(|mut maps| async move {
+            // In the order in which they lie, close to each other, so that the head goes over them once.
+            maps.sort_by_key(|rows| rows.place.extent);
+            let writes = stream::iter(maps).map(|rows| {
+                let (place, sequence) = (rows.place, rows.sequence.get());
+                let map = rows.with(|map| map.encode(rows.owner, sequence));
+                self.write_disk(place.device, map.into(), Urgency::Buffer, move |plan| {
+                    plan.map_at(place.extent, sequence)
+                })
+            });
+            writes.buffered(WIDTH).filter_map(std::future::ready).collect::<Vec<_>>().await
         });
         join_all(writes).await.into_iter().flatten().collect()
     }
