@@ -21,8 +21,8 @@
 //!    durable. A place that a group takes anew begins with a number above all that its earlier time there may have left.
 //! 5. A position is not written as another row's while somebody may be reading the row that has left it.
 //!
-//! Where no free position is near, or there are many rows to write, a row is written over where it lies: the map makes writes fast,
-//! it is not what makes them safe. A map that its disk refuses to read is as if the disk refused all rows of that place.
+//! Where the head is not known to be near, or no free position is, or there are several rows to write, a row is written over where it
+//! lies: the map makes writes fast, it is not what makes them safe. A map that its disk refuses to read is as if the disk refused all rows of that place.
 
 mod map;
 
@@ -42,8 +42,6 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// So many rows of a write float at most: more of them are faster in one go, where they lie.
-const FLOATING_ROWS: usize = 2;
 /// Maps written at once on a disk.
 const WIDTH: usize = 16;
 /// How often a map that is refused is asked for before a write is given up, and how long apart.
@@ -310,29 +308,24 @@ impl Array {
         join_all(writes).await.into_iter().flatten().next()
     }
 
-    /// As [`Array::write_place`], where a durable record says that these rows may be found old or new: they go to where the head is
-    /// next.
-    pub async fn write_afloat(&self, berth: &Berth, first: usize, data: Bufs, urgency: Urgency) -> Option<Failure> {
-        let blocks = data.len() / BLOCK_BYTES;
-        let Some(rows) = berth.rows.as_ref().filter(|_| blocks <= FLOATING_ROWS) else {
-            return self.write_place(berth, first, data, urgency).await;
+    /// As [`Array::write_place`], where a durable record says that these rows may be found old or new: a single one goes to where the
+    /// head is, if that is known to be near.
+    pub async fn write_afloat(&self, berth: &Berth, row: usize, data: Bufs, urgency: Urgency) -> Option<Failure> {
+        let Some(rows) = berth.rows.as_ref().filter(|_| data.len() == BLOCK_BYTES) else {
+            return self.write_place(berth, row, data, urgency).await;
         };
         let device = berth.place.device;
         let member = self.member(device)?;
         member.device()?;
-        let guest = match self.visit(rows, TIMES).await {
-            Ok(guest) => guest,
-            Err(error) => return Some(Failure { device, error }),
+        let written = match self.visit(rows, TIMES).await {
+            Ok(guest) => self.write_row(&member, &guest, row, data, urgency).await,
+            Err(error) => Err(error),
         };
-        let writes = (0..blocks).map(|at| {
-            let block = data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES);
-            self.write_row(&member, &guest, first + at, block, urgency)
-        });
-        let failed = join_all(writes).await.into_iter().find_map(Result::err);
-        failed.filter(|_| member.works()).map(|error| Failure { device, error })
+        written.err().filter(|_| member.works()).map(|error| Failure { device, error })
     }
 
-    /// Writes a row to the free position that comes next when it is its turn, or else where it lies.
+    /// Writes a row to the free position that comes next when it is its turn, or else where it lies: rows that are near each other
+    /// are read together, and only what the head saves is worth taking one away.
     async fn write_row(&self, member: &Member, guest: &Guest, row: usize, block: Bufs, urgency: Urgency) -> Result<()> {
         let rows = &guest.0;
         let device = member.device().ok_or_else(out_of_service)?;
@@ -340,8 +333,8 @@ impl Array {
         let lies = rows.with(|map| map.position(row));
         let offset = |position: usize| begin + (position * BLOCK_BYTES) as u64;
         let work = async {
-            let head = self.head_of(member, begin).unwrap_or(lies + 1);
-            let Some(position) = rows.with(|map| map.take_near(head)) else {
+            let head = self.head_of(member, begin);
+            let Some(position) = head.and_then(|head| rows.with(|map| map.take_near(head))) else {
                 return device.write(offset(lies), block, false).await.map(|()| offset(lies));
             };
             let written = device.write(offset(position), block, false).await;
