@@ -22,7 +22,8 @@
 //! 5. A position is not written as another row's while somebody may be reading the row that has left it.
 //!
 //! Where the head is not known to be near, or no free position is, or there are several rows to write, a row is written over where it
-//! lies: the map makes writes fast, it is not what makes them safe. A map that its disk refuses to read is as if the disk refused all rows of that place.
+//! lies: the map makes writes fast, it is not what makes them safe. A map that its disk refuses to read is as if the disk refused all
+//! rows of that place.
 
 mod map;
 

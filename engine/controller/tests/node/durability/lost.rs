@@ -3,7 +3,7 @@
 use super::{BLOCK, Rig, create, done_within, reads, write};
 use kura_block::{Block, DeviceId, Kind};
 use kura_controller::{Controller, Layout, Settings, SnapshotSpec};
-use kura_sim::{FaultKind, Place};
+use kura_sim::{FaultKind, FaultPlan, Place};
 use std::rc::Rc;
 use std::time::Duration;
 
