@@ -35,7 +35,7 @@ pub struct Member {
     pub class: Class,
     /// What lies where on it.
     pub plan: Plan,
-    rotates: bool,
+    pub(crate) rotates: bool,
     device: RefCell<Option<Rc<dyn Block>>>,
     failed: Cell<bool>,
     gone: Cell<bool>,

@@ -355,7 +355,7 @@ impl Array {
 
     /// The position that the head of a disk has come to, of the place that begins there: known where nothing else is under way.
     fn head_of(&self, member: &Member, begin: u64) -> Option<usize> {
-        let alone = self.queue_depth == 1 || member.load.queue() == 1;
+        let alone = self.queue_depth == 1 && member.rotates || member.load.queue() == 1;
         let inside = member.head.get().checked_sub(begin).filter(|_| alone)?;
         Some(inside as usize / BLOCK_BYTES).filter(|position| *position < member.plan.positions())
     }
@@ -449,12 +449,13 @@ impl Array {
         // What was found at a start may not be durable yet: then the other turn is what counts after a crash.
         let rows = || leaving.maps.iter().map(|(guest, _)| &guest.0);
         let unsure: BTreeSet<_> = rows().filter(|rows| !rows.durable.get()).map(|rows| rows.place.device).collect();
-        let failures = self.flush_disks(&unsure.into_iter().collect::<Vec<_>>()).await;
-        if !failures.is_empty() {
-            return failures;
-        }
+        let mut failures = self.flush_disks(&unsure.into_iter().collect::<Vec<_>>()).await;
+        // On these nothing counts any more; what lies on the others is written all the same.
+        let refused: BTreeSet<_> = failures.iter().map(|failure| failure.device).collect();
         let mut disks: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        rows().for_each(|rows| disks.entry(rows.place.device).or_default().push(rows));
+        for rows in rows().filter(|rows| !refused.contains(&rows.place.device)) {
+            disks.entry(rows.place.device).or_default().push(rows);
+        }
         let writes = disks.into_values().map(|mut maps| async move {
             // In the order in which they lie, close to each other, so that the head goes over them once.
             maps.sort_by_key(|rows| rows.place.extent);
@@ -467,6 +468,7 @@ impl Array {
             });
             writes.buffered(WIDTH).filter_map(std::future::ready).collect::<Vec<_>>().await
         });
-        join_all(writes).await.into_iter().flatten().collect()
+        failures.extend(join_all(writes).await.into_iter().flatten());
+        failures
     }
 }
