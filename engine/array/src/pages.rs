@@ -8,7 +8,6 @@
 
 use crate::array::{Array, Failure, Site};
 use crate::fast::FastPage;
-use crate::floating::Berth;
 use crate::hot::HotPage;
 use crate::layout::Place;
 use crate::page::{Page, PageOwner};
@@ -251,10 +250,9 @@ impl Array {
     }
 
     /// A block of a place that its disk refuses to read.
-    pub fn refusal(&self, berth: &Berth, block: usize, error: Error) -> Refusal {
-        let place = berth.place;
+    pub fn refusal(&self, place: Place, block: usize, error: Error) -> Refusal {
         let plan = self.member(place.device).map(|member| member.plan);
-        let offset = plan.map_or(0, |plan| plan.extent_at(place.extent) + (berth.position(block) * BLOCK_BYTES) as u64);
+        let offset = plan.map_or(0, |plan| plan.extent_at(place.extent) + (block * BLOCK_BYTES) as u64);
         Refusal { device: place.device, offset, error }
     }
 }

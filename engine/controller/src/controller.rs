@@ -165,8 +165,7 @@ impl Controller {
             runtime: Rc::clone(&runtime),
             shared: Arc::clone(&shared),
             array: Array::new(members, pool.label.plan.extent_bytes, Rc::clone(&runtime))
-                .with_queues(config.settings.disk_queue)
-                .with_maps(config.settings.pages),
+                .with_queues(config.settings.disk_queue),
             journal: pool.journal(id.0),
             shape: pool.shape(),
             pool: pool.label.pool,

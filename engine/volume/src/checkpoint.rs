@@ -196,11 +196,7 @@ impl Inner {
         journal.commit(tail).await?;
         self.drain_below(tail).await?;
         let returned = self.returned_so_far();
-        // Before anything says that what was written is at rest: no crash finds rows of it where they were before.
-        let maps = self.array.leaving_maps(None);
-        self.heed(self.array.write_maps(&maps).await).await?;
         self.flush_disks().await?;
-        maps.written();
         self.give_up_cooled(self.take_returned(returned));
         let mut leaving = Leaving::take(self);
         let (reflected, failed) = (journal.next_lsn(), self.tables.borrow().failed.len());

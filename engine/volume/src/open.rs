@@ -407,7 +407,7 @@ impl Inner {
                  cannot be told without them: bring one of them back"
             )));
         }
-        extent.group.found_at(places);
+        extent.group.set_places(places);
         Ok(())
     }
 

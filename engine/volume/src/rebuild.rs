@@ -321,21 +321,17 @@ impl Inner {
             return Ok(None);
         }
         self.landed(volume, *index).await?;
-        let berth = self.array.take_berth(&group.site(), *at, to).await?;
         let bytes = if volume.shape.parity {
-            self.move_stripes(volume, extents, *at, &berth).await?
+            self.move_stripes(volume, extents, *at, to).await?
         } else {
             self.move_extent(volume, *index, &extents[0], to).await?
         };
-        let site = group.site().moved(*at, &berth);
+        let mut site = group.site();
+        site.places[*at] = to;
         self.move_pages(extents, &site, *at).await?;
-        // From the record on all of its rows count as at rest, whichever place has moved.
-        let maps = self.array.leaving_maps(Some(&site));
-        self.heed(self.array.write_maps(&maps).await).await?;
         // All of the group is at rest, and durable: no crash finds one of its stripes torn.
         let disks: Vec<_> = site.places.iter().map(|place| place.device).collect();
         self.heed(self.array.flush_disks(&disks).await).await?;
-        maps.written();
         let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now.group, group));
         let leaves = self.tables.borrow().leaving.contains(&to.device);
         let refused = leaves || !self.array.works(to);
@@ -343,7 +339,7 @@ impl Inner {
             return Ok(None);
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
-        group.move_to(site);
+        group.set_places(site.places);
         // What was written home lately was left out: it is stale still.
         extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| self.forget_returned(&copy));
         let born = extents[0].owner.born;

@@ -76,7 +76,6 @@ enum LayoutName {
     Mirror,
     Raid5,
     HotMirror,
-    Floating,
 }
 
 /// The requests that are replayed.
