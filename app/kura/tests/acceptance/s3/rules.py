@@ -26,7 +26,12 @@ assert read(nobody, "demo", "pub/a") == b"pub/a"
 refused("AccessDenied", nobody.get_object, Bucket="demo", Key="private")
 refused("AccessDenied", nobody.list_objects_v2, Bucket="demo")
 refused("AccessDenied", nobody.put_object, Bucket="demo", Key="pub/b", Body=b"")
-answer = nobody.delete_objects(Bucket="demo", Delete={"Objects": [{"Key": "pub/a"}]})
+# Where the policy lets nobody delete anything, the list of keys is not even read; where it does, each key is asked about.
+doomed = {"Objects": [{"Key": "pub/a"}]}
+refused("AccessDenied", nobody.delete_objects, Bucket="demo", Delete=doomed, status=403)
+elsewhere = {**statement, "Action": "s3:DeleteObject", "Resource": "arn:aws:s3:::demo/scratch/*"}
+s3.put_bucket_policy(Bucket="demo", Policy=json.dumps({"Statement": [statement, elsewhere]}))
+answer = nobody.delete_objects(Bucket="demo", Delete=doomed)
 assert [found["Code"] for found in answer["Errors"]] == ["AccessDenied"], answer
 deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": ["arn:aws:s3:::demo", "arn:aws:s3:::demo/*"]}
 s3.put_bucket_policy(Bucket="demo", Policy=json.dumps({"Statement": deny}))
