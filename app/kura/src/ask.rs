@@ -203,10 +203,11 @@ pub async fn controller(client: &Client, out: Out, command: ControllerCommand) -
                 bail!(unlike_its_kind(&job))
             };
             out.show(&drained, |drained| {
-                let end = format!(
+                let mut lines = show::drained(drained);
+                lines.push(format!(
                     "controller {controller} takes no volumes until you run `kura controller resume {controller}`"
-                );
-                [show::drained(drained), end].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+                ));
+                lines.join("\n")
             })?;
             has_drained(&drained)
         }
@@ -308,7 +309,7 @@ pub fn verdict(out: Out, result: &CheckResult) -> Result<ExitCode> {
     let is_well = result.violations.is_empty() && (result.repaired == 0 || !result.dry_run);
     match out {
         _ if is_well => Ok(ExitCode::SUCCESS),
-        Out::Quiet => bail!("{}", show::check(result).replace("\n ", "")),
+        Out::Quiet => bail!("{}", show::check(result).replacen("\n  ", " ", 1).replace("\n  ", "; ")),
         Out::Text | Out::Json => Ok(ExitCode::FAILURE),
     }
 }

@@ -15,19 +15,20 @@ pub async fn job(client: &Client, out: Out, command: JobCommand) -> Result<ExitC
         JobCommand::List => out.show(client.jobs().await?.as_slice(), jobs)?,
         JobCommand::Follow { job } => {
             let job = follow(client, out, &client.job(job).await?).await?;
-            out.show(&job, line)?;
-            // As the command that began it: with what was found, and with its status.
-            return match ended(job)? {
-                JobResult::Check(result) => {
-                    out.tell(|| show::check(&result))?;
-                    ask::verdict(out, &result)
-                }
-                JobResult::Drained(drained) => {
-                    out.tell(|| show::drained(&drained))?;
-                    ask::has_drained(&drained).map(|()| ExitCode::SUCCESS)
-                }
-                JobResult::Moved(_) | JobResult::Disk(_) => Ok(ExitCode::SUCCESS),
-            };
+            out.show(&job, |job| {
+                let found = match &job.result {
+                    Some(JobResult::Check(result)) => vec![show::check(result)],
+                    Some(JobResult::Drained(drained)) => show::drained(drained),
+                    _ => Vec::new(),
+                };
+                [line(job)].into_iter().chain(found).collect::<Vec<_>>().join("\n")
+            })?;
+            // With the status of the command that began it.
+            match ended(job)? {
+                JobResult::Check(result) => return ask::verdict(out, &result),
+                JobResult::Drained(drained) => ask::has_drained(&drained)?,
+                JobResult::Moved(_) | JobResult::Disk(_) => {}
+            }
         }
         JobCommand::Cancel { job } => {
             let asked = client.cancel_job(job).await?;

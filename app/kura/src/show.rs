@@ -28,14 +28,6 @@ pub enum Out {
 }
 
 impl Out {
-    /// Tells people more, in text.
-    pub fn tell(self, text: impl FnOnce() -> String) -> Result<()> {
-        match self {
-            Self::Text => print(&text()),
-            Self::Json | Self::Quiet => Ok(()),
-        }
-    }
-
     /// Shows `answer`, for people as `text` says it.
     pub fn show<T: Serialize + ?Sized>(self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
         match self {
@@ -296,8 +288,8 @@ pub fn controller_stats(controllers: &[Controller]) -> String {
     table(&header, controllers.iter().map(row))
 }
 
-/// What came of draining a controller.
-pub fn drained(drained: &DrainedController) -> String {
+/// What came of draining a controller, a line for each volume.
+pub fn drained(drained: &DrainedController) -> Vec<String> {
     let moved = drained.moved.iter().map(|moved| {
         format!("volume {} has moved from controller {} to {}", moved.volume.name, moved.from, moved.volume.controller)
     });
@@ -306,7 +298,7 @@ pub fn drained(drained: &DrainedController) -> String {
         stays.why.strip_prefix(&named).unwrap_or(&stays.why).to_owned()
     };
     let stays = drained.stays.iter().map(|stays| format!("volume {} stays: {}", stays.volume, why(stays)));
-    moved.chain(stays).collect::<Vec<_>>().join("\n")
+    moved.chain(stays).collect()
 }
 
 fn controller_row(controller: &Controller) -> Vec<String> {

@@ -274,34 +274,38 @@ impl Scan {
         let size_bytes = copy.device.geometry().size_bytes;
         let there = size_bytes.saturating_sub(copy.offset + self.shape.ring_at()) / BLOCK_BYTES_U64;
         let (mut at, ring_bytes) = (0, self.shape.ring_bytes.min(there * BLOCK_BYTES_U64));
-        let (mut refusals, mut refused) = (0, None);
-        while at < ring_bytes && refusals < REFUSALS_MOST {
+        let mut refusals = 0;
+        let mut known = Ok(false);
+        while at < ring_bytes {
             let len = CHUNK_BYTES.min(ring_bytes - at);
             let place = copy.offset + self.shape.ring_at() + at;
             at += len;
             let chunk = copy.device.read(place, len as usize).await.map(|chunk| chunk.contiguous());
-            for number in 0..len as usize / BLOCK_BYTES {
-                let (inside, place) = (number * BLOCK_BYTES, place + (number * BLOCK_BYTES) as u64);
-                let claims = match &chunk {
-                    Ok(chunk) => self.claims_more(copy, place, &chunk[inside..inside + BLOCK_BYTES]).await,
-                    // What the disk refuses of it need not be all of it.
-                    Err(_) if refusals == REFUSALS_MOST => break,
-                    Err(_) => match copy.device.read(place, BLOCK_BYTES).await {
-                        Ok(block) => self.claims_more(copy, place, &block.contiguous()).await,
-                        Err(error) => Err(error),
-                    },
+            for inside in (0..len as usize).step_by(BLOCK_BYTES) {
+                let place = place + inside as u64;
+                // What the disk refuses of a chunk need not be all of it.
+                let block = match &chunk {
+                    Ok(chunk) => Ok(chunk.slice(inside..inside + BLOCK_BYTES)),
+                    Err(_) => copy.device.read(place, BLOCK_BYTES).await.map(|block| block.contiguous()),
+                };
+                let claims = match block {
+                    Ok(block) => self.claims_more(copy, place, &block).await,
+                    Err(error) => Err(error),
                 };
                 match claims {
                     Ok(true) => return Ok(true),
                     Ok(false) => {}
                     Err(error) => {
+                        known = Err(error);
                         refusals += 1;
-                        refused = Some(error);
+                        if refusals == REFUSALS_MOST {
+                            return known;
+                        }
                     }
                 }
             }
         }
-        refused.map_or(Ok(false), Err)
+        known
     }
 
     fn damaged(&self) -> Error {

@@ -106,12 +106,15 @@ fn one_object_that_cannot_be_compared_keeps_no_other_one_from_it() {
     assert_eq!(run(&here, &[]), [3, 0, 0]);
     std::fs::write(there.path("other"), SOUND.repeat(250)).expect("a file");
     there.ok(&["object", "put", "copy/small", "other", "--metadata", "of=another"]);
-    let asked = AtomicBool::new(false);
-    way.change(move |whose, words| match whose {
-        From::Client if words.starts_with(b"GET /copy/large?") => asked.store(true, Ordering::SeqCst),
-        From::Server if asked.swap(false, Ordering::SeqCst) => replace(words, b"HTTP/1.1 200 OK", b"HTTP/1.1 403 NO"),
-        _ => {}
-    });
+    let refuses = |status: &'static [u8]| {
+        let asked = AtomicBool::new(false);
+        way.change(move |whose, words| match whose {
+            From::Client if words.starts_with(b"GET /copy/large?") => asked.store(true, Ordering::SeqCst),
+            From::Server if asked.swap(false, Ordering::SeqCst) => replace(words, b"HTTP/1.1 200 OK", status),
+            _ => {}
+        });
+    };
+    refuses(b"HTTP/1.1 403 NO");
     let verify = here.kura(&["replicate", "verify", "photos", "--workers", "1"]).output().expect("kura");
     let told = String::from_utf8_lossy(&verify.stdout).into_owned();
     assert!(told.contains("large: the target: status 403") && told.contains("small: headers or metadata"), "{told}");
@@ -119,12 +122,7 @@ fn one_object_that_cannot_be_compared_keeps_no_other_one_from_it() {
     // What is not shown is no reason to carry it again; what cannot be read there is.
     way.change(|_, _| {});
     assert_eq!(run(&here, &[]), [1, 2, 0]);
-    let asked = AtomicBool::new(false);
-    way.change(move |whose, words| match whose {
-        From::Client if words.starts_with(b"GET /copy/large?") => asked.store(true, Ordering::SeqCst),
-        From::Server if asked.swap(false, Ordering::SeqCst) => replace(words, b"HTTP/1.1 200 OK", b"HTTP/1.1 500 NO"),
-        _ => {}
-    });
+    refuses(b"HTTP/1.1 500 NO");
     let complaint = here.kura(&["replicate", "verify", "photos", "--workers", "1"]).output().expect("kura");
     let told = String::from_utf8_lossy(&complaint.stdout).into_owned();
     assert!(told.contains("large: the target: status 500") && told.contains("1 differ"), "{told}");

@@ -242,7 +242,8 @@ impl Inner {
         wanted
     }
 
-    /// Writes blocks of an extent, which is the volume's now, to their places in a stripe. `Retry` while a checkpoint is made, or something happens to the stripe.
+    /// Writes blocks of an extent, which is the volume's now, to their places in a stripe. `Retry` while a checkpoint is made, or
+    /// something happens to the stripe.
     async fn stripe_home(
         &self,
         volume: &Rc<VolumeState>,

@@ -2,6 +2,7 @@
 
 use crate::fuzz_body::{open_to_all, set_policy};
 use crate::local::{run, service};
+use kura_object::Store;
 use kura_s3::{Service, converse};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::sync::watch;
@@ -25,6 +26,13 @@ impl Answer {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
+}
+
+/// A service on a new store, with a bucket `demo` in which everybody may do everything.
+pub async fn open_service() -> (Service, Store) {
+    let (service, store) = service().await;
+    open_to_all(&service).await;
+    (service, store)
 }
 
 /// Asks on a connection of its own.
@@ -61,8 +69,7 @@ pub async fn say(service: &Service, all: Vec<u8>) -> Answer {
 #[test]
 fn a_browsers_form_is_refused_by_name() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         let form = "Content-Type: multipart/form-data; boundary=x\r\n";
         let fields = b"--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--x\r\n\
                        Content-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nhello\r\n--x--\r\n";
@@ -90,8 +97,7 @@ fn a_browsers_form_is_refused_by_name() {
 #[test]
 fn a_policy_for_objects_does_not_open_their_versions() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let versioning = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
         assert_eq!(ask(&service, "PUT /demo?versioning", "", versioning).await.status, 200);
         let put = ask(&service, "PUT /demo/a", "", b"secret").await;
@@ -116,8 +122,7 @@ fn a_policy_for_objects_does_not_open_their_versions() {
 #[test]
 fn if_range_asks_for_all_of_another_object() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let put = ask(&service, "PUT /demo/a", "", b"0123456789").await;
         let etag = put.header("etag").expect("an ETag").to_owned();
         let get = ask(&service, "GET /demo/a", "", b"").await;
@@ -149,8 +154,7 @@ fn if_range_asks_for_all_of_another_object() {
 #[test]
 fn what_nobody_knows_is_not_the_plain_operation() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let begun = ask(&service, "POST /demo/a?uploads", "", b"").await.text();
         let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an upload").0;
         assert_eq!(ask(&service, &format!("DELETE /demo/a?uploadId={id}"), "", b"").await.status, 204);

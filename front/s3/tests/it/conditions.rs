@@ -1,8 +1,7 @@
 //! What a request makes depend on what is there, and what is not supported of it: nothing happens in spite of it.
 
-use crate::asked::{Answer, ask};
-use crate::fuzz_body::open_to_all;
-use crate::local::{run, service};
+use crate::asked::{Answer, ask, open_service};
+use crate::local::run;
 use kura_s3::Service;
 
 /// An answer's status, and its error's code.
@@ -25,8 +24,7 @@ async fn content(service: &Service, key: &str) -> Vec<u8> {
 #[test]
 fn a_copy_keeps_what_its_conditions_keep() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         ask(&service, "PUT /demo/from", "", b"new").await;
         let etag = ask(&service, "PUT /demo/to", "", b"old").await.header("etag").expect("an ETag").to_owned();
         let copy = async |key: &str, condition: &str| {
@@ -48,8 +46,7 @@ fn a_copy_keeps_what_its_conditions_keep() {
 #[test]
 fn of_many_keys_none_is_deleted_under_a_condition() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let time = "<LastModifiedTime>Sun, 22 Nov 2020 08:00:00 GMT</LastModifiedTime>";
         for condition in ["<ETag>\"00\"</ETag>", "<Size>3</Size>", time] {
             for key in ["a", "b"] {
@@ -69,8 +66,7 @@ fn of_many_keys_none_is_deleted_under_a_condition() {
 #[test]
 fn a_body_in_chunks_that_nobody_takes_apart_is_refused() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let begun = ask(&service, "POST /demo/a?uploads", "", b"").await.text();
         let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an upload").0;
         let chunks = b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n";

@@ -1,6 +1,6 @@
 //! Bodies that say what to do: held against what is said of them, and read as a whole or not at all.
 
-use crate::asked::{ask, say};
+use crate::asked::{ask, open_service, say};
 use crate::fuzz_body::open_to_all;
 use crate::local::{run, service};
 use s3s::crypto::{Checksum as _, Crc32, Md5};
@@ -12,8 +12,7 @@ fn base64(bytes: &[u8]) -> String {
 #[test]
 fn a_document_that_is_not_what_its_head_says_does_nothing() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/a", "", b"kept").await.status, 200);
         let delete = b"<Delete><Object><Key>a</Key></Object></Delete>".as_slice();
         let tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
@@ -41,8 +40,7 @@ fn a_document_that_is_not_what_its_head_says_does_nothing() {
 #[test]
 fn a_document_with_cdata_is_refused() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/abc", "", b"kept").await.status, 200);
         for before in ["", &" ".repeat(300_000)] {
             let delete = format!("<Delete>{before}<Object><Key>abc<![CDATA[def]]></Key></Object></Delete>");
@@ -65,8 +63,7 @@ fn a_document_with_cdata_is_refused() {
 #[test]
 fn a_document_in_chunks_is_refused() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let chunked =
             "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nx-amz-trailer: x-amz-checksum-crc32\r\n";
         let answer = ask(&service, "POST /demo?delete", chunked, b"0\r\n\r\n").await;
@@ -91,8 +88,7 @@ fn a_list_of_keys_is_read_only_where_somebody_may_delete_one() {
 #[test]
 fn a_document_has_a_limit_that_an_upload_of_all_parts_keeps() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let begun = ask(&service, "POST /demo/a?uploads", "", b"").await.text();
         let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an upload").0;
         let parts = (1..=10_000).map(|number| {

@@ -1,9 +1,9 @@
 //! What is read, and what policies are asked before.
 
-use crate::asked::ask;
+use crate::asked::{ask, open_service};
 use crate::conditions::{code, refused};
-use crate::fuzz_body::{open_to_all, set_policy};
-use crate::local::{run, service};
+use crate::fuzz_body::set_policy;
+use crate::local::run;
 
 /// A policy that lets everybody do everything with objects but this.
 fn all_but(denied: &str) -> String {
@@ -16,8 +16,7 @@ fn all_but(denied: &str) -> String {
 #[test]
 fn a_policy_is_asked_about_tags_that_a_copy_keeps() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/tagged", "x-amz-tagging: a=b\r\n", b"a").await.status, 200);
         assert_eq!(ask(&service, "PUT /demo/plain", "", b"a").await.status, 200);
         let copy = async |source: &str| {
@@ -40,8 +39,7 @@ fn a_policy_is_asked_about_tags_that_a_copy_keeps() {
 #[test]
 fn a_policy_is_asked_about_tags_and_attributes_too() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/a", "", b"a").await.status, 200);
         set_policy(&service, &all_but("s3:PutObjectTagging")).await;
         let copied = "x-amz-copy-source: /demo/a\r\n";
@@ -68,8 +66,7 @@ fn a_policy_is_asked_about_tags_and_attributes_too() {
 #[test]
 fn a_range_of_nothing_and_a_range_that_is_none() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         ask(&service, "PUT /demo/a", "", b"0123456789").await;
         ask(&service, "PUT /demo/empty", "", b"").await;
         for range in ["bytes=-5", "bytes=0-", "bytes=0-0"] {
@@ -92,8 +89,7 @@ fn a_range_of_nothing_and_a_range_that_is_none() {
 #[test]
 fn a_delete_marker_takes_no_tags() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let versioning = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
         assert_eq!(ask(&service, "PUT /demo?versioning", "", versioning).await.status, 200);
         ask(&service, "PUT /demo/a", "", b"a").await;
@@ -110,8 +106,7 @@ fn a_delete_marker_takes_no_tags() {
 #[test]
 fn an_object_without_a_type_is_binary() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/plain", "", b"hello").await.status, 200);
         assert_eq!(ask(&service, "PUT /demo/text", "Content-Type: text/plain\r\n", b"hello").await.status, 200);
         assert_eq!(ask(&service, "PUT /demo/copy", "x-amz-copy-source: /demo/plain\r\n", b"").await.status, 200);

@@ -1,8 +1,8 @@
 //! Requests that are answered otherwise than s3s would by itself, and what the rest of the answer says.
 
-use crate::asked::ask;
-use crate::fuzz_body::{open_to_all, set_policy};
-use crate::local::{run, service};
+use crate::asked::{ask, open_service};
+use crate::fuzz_body::set_policy;
+use crate::local::run;
 
 /// Everybody may read objects, and nothing else.
 const READ_ONLY: &str = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
@@ -11,8 +11,7 @@ const READ_ONLY: &str = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", 
 #[test]
 fn metadata_that_s3s_panics_at_is_refused() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/a", "", b"a").await.status, 200);
         let copied = "x-amz-copy-source: /demo/a\r\nx-amz-metadata-directive: REPLACE\r\n";
         for (line, headers) in [("PUT /demo/b", ""), ("POST /demo/b?uploads", ""), ("PUT /demo/b", copied)] {
@@ -30,8 +29,7 @@ fn metadata_that_s3s_panics_at_is_refused() {
 #[test]
 fn what_is_not_supported_is_refused_by_its_header() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         for header in [
             "x-amz-grant-write-acp: id=1",
             "x-amz-object-lock-retain-until-date: 2030-01-01T00:00:00Z",
@@ -54,8 +52,7 @@ fn what_is_not_supported_is_refused_by_its_header() {
 #[test]
 fn who_may_not_list_is_not_told_which_keys_there_are() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/a", "", b"a").await.status, 200);
         assert_eq!(ask(&service, "GET /demo/none", "", b"").await.status, 404);
         set_policy(&service, READ_ONLY).await;
@@ -76,8 +73,7 @@ fn who_may_not_list_is_not_told_which_keys_there_are() {
 #[test]
 fn answers_without_a_body_say_what_those_with_one_do() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let put = ask(&service, "PUT /demo/a", "Cache-Control: max-age=60\r\n", b"0123456789").await;
         let etag = put.header("etag").expect("an ETag").to_owned();
         let same = ask(&service, "GET /demo/a", &format!("If-None-Match: {etag}\r\n"), b"").await;

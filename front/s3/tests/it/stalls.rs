@@ -1,8 +1,7 @@
 //! Clients that stall.
 
-use crate::asked::ask;
-use crate::fuzz_body::open_to_all;
-use crate::local::{run, service};
+use crate::asked::{ask, open_service};
+use crate::local::run;
 use kura_s3::{Service, converse};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -29,8 +28,7 @@ const MOST: Duration = Duration::from_secs(140);
 #[test]
 fn a_body_that_does_not_come_on_is_given_up() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         let free = store.usage().free_bytes;
         for (body, len) in [("PUT /demo/a", 3_000_000), ("POST /demo?delete", 2000), ("PUT /demo?tagging", 2000)] {
             let mut said = format!("{body} HTTP/1.1\r\nHost: s3\r\nContent-Length: {len}\r\n\r\n").into_bytes();
@@ -57,8 +55,7 @@ fn a_body_that_does_not_come_on_is_given_up() {
 #[test]
 fn a_slow_body_is_waited_for() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let said = b"PUT /demo/a HTTP/1.1\r\nHost: s3\r\nConnection: close\r\nContent-Length: 20480\r\n\r\n";
         let (mut client, ends) = connect(&service, said, 1 << 20).await;
         for _ in 0..10 {
@@ -76,8 +73,7 @@ fn a_slow_body_is_waited_for() {
 #[test]
 fn an_answer_that_nobody_takes_is_given_up() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         let content = vec![7; 1_300_000];
         assert_eq!(ask(&service, "PUT /demo/a", "", &content).await.status, 200);
         let said = b"GET /demo/a HTTP/1.1\r\nHost: s3\r\n\r\n";
@@ -110,8 +106,7 @@ fn an_answer_that_nobody_takes_is_given_up() {
 #[test]
 fn an_idle_connection_is_not_stalled_by_what_was_before() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         assert_eq!(ask(&service, "PUT /demo/a", "", &[7; 9000]).await.status, 200);
         let (mut client, ends) = connect(&service, b"", 4096).await;
         // Each answer is waited for a little; together longer than anybody may stall.
@@ -134,8 +129,7 @@ fn an_idle_connection_is_not_stalled_by_what_was_before() {
 #[test]
 fn those_who_stall_keep_nobody_from_storing() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         let mut stalled = Vec::new();
         for _ in 0..300 {
             // Each is to have memory for a whole piece.

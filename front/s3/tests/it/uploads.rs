@@ -1,8 +1,8 @@
 //! Uploads in parts: completed twice, and beside others who store or abort.
 
-use crate::asked::{Answer, ask};
+use crate::asked::{Answer, ask, open_service};
 use crate::fuzz_body::open_to_all;
-use crate::local::{run, service};
+use crate::local::run;
 use crate::rules::follow;
 use futures::future::join_all;
 use kura_object::{Put, Query, Store};
@@ -47,8 +47,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn completing_again_is_answered_as_before() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         let id = begin(&service).await;
         let part = ask(&service, &format!("PUT /demo/m?partNumber=1&uploadId={id}"), "", b"hello").await;
         let etag = part.header("etag").expect("an ETag").to_owned();
@@ -71,8 +70,7 @@ fn parts_that_come_while_an_upload_ends_neither_mix_nor_stay() {
     let (mut completed, mut refused) = (0, 0);
     for order in 0..40_usize {
         run(async {
-            let (service, store) = service().await;
-            open_to_all(&service).await;
+            let (service, store) = open_service().await;
             let id = begin(&service).await;
             let put = async |number: u8| {
                 let line = format!("PUT /demo/m?partNumber={}&uploadId={id}", 1 + number % 2);
@@ -157,8 +155,7 @@ fn parts_whose_upload_is_gone_are_given_back() {
 #[test]
 fn a_list_of_uploads_loses_none() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         begin(&service).await;
         let uploads = store.partition(b".uploads/demo").await.expect("uploads").id;
         let begun = (0..2100).map(|number| {
@@ -196,8 +193,7 @@ fn a_list_of_uploads_loses_none() {
 #[test]
 fn what_is_said_of_an_object_that_is_completed_holds_or_it_is_not() {
     run(async {
-        let (service, _store) = service().await;
-        open_to_all(&service).await;
+        let (service, _store) = open_service().await;
         let id = begin(&service).await;
         let line = format!("PUT /demo/m?partNumber=1&uploadId={id}");
         assert_eq!(ask(&service, &line, "x-amz-checksum-crc32: NhCmhg==\r\n", b"hello").await.status, 200);
@@ -232,8 +228,7 @@ fn what_is_said_of_an_object_that_is_completed_holds_or_it_is_not() {
 #[test]
 fn an_upload_of_very_many_parts_is_aborted_in_a_small_store() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         let id = begin(&service).await;
         let parts = store.partition(b".parts").await.expect("parts").id;
         for number in 1..=1200 {
@@ -249,8 +244,7 @@ fn an_upload_of_very_many_parts_is_aborted_in_a_small_store() {
 #[test]
 fn a_part_with_another_checksum_than_its_uploads_is_refused() {
     run(async {
-        let (service, store) = service().await;
-        open_to_all(&service).await;
+        let (service, store) = open_service().await;
         let answer = ask(&service, "POST /demo/m?uploads", "x-amz-checksum-algorithm: CRC32\r\n", b"").await;
         let id = between(&answer.text(), "<UploadId>", "</UploadId>").to_owned();
         let line = format!("PUT /demo/m?partNumber=1&uploadId={id}");
