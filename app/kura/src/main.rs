@@ -24,6 +24,7 @@ mod nbd;
 mod new_file;
 mod node;
 mod object;
+mod panics;
 mod pool;
 mod replica;
 mod replicate;
@@ -60,6 +61,7 @@ const MISUSED: u8 = 2;
 const EXAMPLE: &str = include_str!("../../../docs/kura.toml");
 
 fn main() -> ExitCode {
+    panics::limit();
     let parsed = cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let Cli { common, command } = match parsed {
         Ok(cli) => cli,

@@ -6,6 +6,7 @@ use crate::data::DataDir;
 use crate::disks::{Book, planned, unlike};
 use crate::greeting::Greeting;
 use crate::node::{Running, limits, make_pool, models};
+use crate::panics;
 use crate::replica::Keeper;
 use crate::s3::Objects;
 use crate::show::print;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -58,8 +60,11 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     let mut data = DataDir::open(config.data.get_ref())?;
     // Hashes of what comes over S3 are the most work that the doors do: they get every core there is, up to a few.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(cores.min(DOOR_THREADS)).thread_name("doors").enable_all().build()?;
+    let runtime = |name| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(cores.min(DOOR_THREADS)).thread_name(name).enable_all().build()
+    };
+    let (runtime, http) = (runtime("doors")?, runtime(panics::HTTP)?);
     let mut doors = runtime.block_on(Doors::open(&config, &data))?;
     let (running, book) = start(&config, &data, degraded)?;
     // Now that the disks are open, which come first.
@@ -91,10 +96,11 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
         let warn_at = config.pool.warn_at_percent.into_inner();
         let balance = Duration::from_secs(config.pool.balance_s.into_inner());
         let stores = Stores { book, schedules, keeper, objects, s3_failure, key, warn_at, balance };
-        doors.serve(&data, running, stores, metrics).await
+        doors.serve(&data, running, stores, metrics, http.handle()).await
     });
     // What a device that hangs keeps from its end is not waited for.
     runtime.shutdown_background();
+    http.shutdown_background();
     ended
 }
 
@@ -189,6 +195,7 @@ impl Doors {
         running: Running,
         stores: Stores,
         metrics: PrometheusHandle,
+        http: &Handle,
     ) -> Result<ExitCode> {
         let mut signals = Signals::catch()?;
         let Stores { book, schedules, keeper, objects, s3_failure, key, warn_at, balance } = stores;
@@ -216,12 +223,12 @@ impl Doors {
         let ((stop, stopping), mut doors) = (watch::channel(false), JoinSet::new());
         let routes = kura_admin::router(admin);
         for (listener, access) in self.admin {
-            doors.spawn(kura_admin::serve(listener, access, routes.clone(), stopping.clone()));
+            doors.spawn_on(kura_admin::serve(listener, access, routes.clone(), stopping.clone()), http);
         }
         drop(routes);
         if let (Some((listener, _)), Some(objects)) = (self.s3, &objects) {
             let service = kura_s3::Service::new(Arc::clone(&objects.directory));
-            doors.spawn(kura_s3::serve(listener, service, stopping.clone()));
+            doors.spawn_on(kura_s3::serve(listener, service, stopping.clone()), http);
             doors.spawn(kura_s3::sweep(Arc::clone(&objects.directory), stopping.clone()));
         }
         doors.spawn(keeper.jobs().carry_out(stopping.clone()));
@@ -234,7 +241,10 @@ impl Doors {
         print(&format!("{greeting}\nready"))?;
         // Without systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        signals.stop().await;
+        tokio::select! {
+            () = signals.stop() => {}
+            () = broken(&mut doors) => panic!("a door has closed by itself"),
+        }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         upkeep.abort();
         tokio::select! {
@@ -316,6 +326,17 @@ fn ignores_hangup() -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     // A bit a signal, the first one being SIGHUP's.
     ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & 1 != 0)
+}
+
+/// Resolves when one of the server's own tasks has ended by a panic, not what it did for one client.
+async fn broken(doors: &mut JoinSet<()>) {
+    loop {
+        match doors.join_next().await {
+            Some(Err(ended)) if ended.is_panic() => return,
+            Some(_) => {}
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// Does for the metrics what they ask for now and then.

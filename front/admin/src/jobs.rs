@@ -4,11 +4,10 @@ use crate::job::{Job, JobKind, JobResult, JobState, JobUnit};
 use crate::{Problem, ProblemKind, Timestamp};
 use kura_block::Progress;
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::interval;
 
 /// Jobs that have ended and are still told about.
@@ -171,11 +170,12 @@ fn forget_old(table: &mut BTreeMap<u64, Known>) {
 }
 
 /// Does the work, and tells now and then how far it is.
-async fn run(teller: Teller, work: impl Future<Output = Result<JobResult, Problem>>) {
-    let (mut work, mut ticks) = (pin!(work), interval(TELL));
+async fn run(teller: Teller, work: impl Future<Output = Result<JobResult, Problem>> + Send + 'static) {
+    let (mut tasks, mut ticks) = (JoinSet::new(), interval(TELL));
+    tasks.spawn(work);
     let ended = loop {
         tokio::select! {
-            ended = &mut work => break ended,
+            Some(ended) = tasks.join_next() => break ended.unwrap_or_else(|panicked| Err(panicked.into())),
             _ = ticks.tick() => teller.tell(),
         }
     };
@@ -219,6 +219,14 @@ mod tests {
     async fn end_of(jobs: &Jobs, id: u64) -> Job {
         let mut changes = jobs.get(id).unwrap();
         changes.wait_for(|job| job.state != JobState::Running).await.unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_has_failed() {
+        let jobs = Jobs::default();
+        let job = check(&jobs, |_| async { panic!("on purpose") }).unwrap();
+        let ended = end_of(&jobs, job.id).await;
+        assert_eq!((ended.state, ended.error.map(|error| error.kind)), (JobState::Failed, Some(ProblemKind::Fault)));
     }
 
     #[tokio::test]

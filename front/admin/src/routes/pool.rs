@@ -227,8 +227,7 @@ impl Admin {
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
-    let done = tokio::spawn(work.in_current_span()).await;
-    done.map_err(|_| Problem::from(Error::retry("the server is stopping")))?
+    tokio::spawn(work.in_current_span()).await?
 }
 
 impl Door {
