@@ -40,6 +40,8 @@ pub struct Shape {
     pub extent_bytes: u64,
     /// Bytes of each controller's journal.
     pub journal_bytes: u64,
+    /// Room beside each extent for layout `floating`, in percent of it.
+    pub floating_percent: u8,
 }
 
 impl Shape {
@@ -50,6 +52,7 @@ impl Shape {
             extent_bytes: self.extent_bytes,
             controllers: self.controllers.unwrap_or(cores.min(CONTROLLERS) as u16),
             journal_bytes: self.journal_bytes,
+            floating_percent: self.floating_percent,
         }
     }
 }
@@ -60,6 +63,7 @@ impl From<&config::Pool> for Shape {
             controllers: pool.controllers.as_ref().map(|controllers| *controllers.get_ref()),
             extent_bytes: pool.extent.get_ref().0,
             journal_bytes: pool.journal.get_ref().0,
+            floating_percent: *pool.floating_percent.get_ref(),
         }
     }
 }
@@ -347,7 +351,7 @@ mod tests {
     #[test]
     fn a_pool_that_was_only_begun_is_begun_again() {
         let parent = tempfile::tempdir().unwrap();
-        let shape = Shape { controllers: Some(1), extent_bytes: 1 << 20, journal_bytes: 17 << 20 };
+        let shape = Shape { controllers: Some(1), extent_bytes: 1 << 20, journal_bytes: 17 << 20, floating_percent: 0 };
         let disk =
             |name: &str| Planned { path: parent.path().join(name), class: DiskClass::Slow, size: Some(Size(32 << 20)) };
         let planned = ["a", "b"].map(disk);

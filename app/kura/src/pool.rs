@@ -34,8 +34,12 @@ pub fn create(create: PoolCreate, out: Out) -> Result<()> {
             "say --single-fast: it then has the journals, and serves reads where tier.single_disk names it",
         )?;
     }
-    let shape =
-        Shape { controllers: create.controllers, extent_bytes: create.extent.0, journal_bytes: create.journal.0 };
+    let shape = Shape {
+        controllers: create.controllers,
+        extent_bytes: create.extent.0,
+        journal_bytes: create.journal.0,
+        floating_percent: create.floating_percent,
+    };
     // What is refused leaves no directory behind.
     check_pool(&planned, shape, create.force, &create.data)?;
     let dry_run = create.dry_run;

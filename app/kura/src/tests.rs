@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 const MIB: u64 = 1 << 20;
-const SHAPE: Shape = Shape { controllers: Some(2), extent_bytes: MIB, journal_bytes: 16 * MIB };
+const SHAPE: Shape = Shape { controllers: Some(2), extent_bytes: MIB, journal_bytes: 16 * MIB, floating_percent: 0 };
 
 /// A pool of two fast and three slow files.
 fn made() -> (TempDir, DataDir) {

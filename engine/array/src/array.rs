@@ -1,5 +1,6 @@
 //! The disks in service: verified reads, writes to all copies, pages.
 
+use crate::floating::{Afloat, Maps};
 use crate::hot::Pair;
 use crate::label::Class;
 use crate::layout::{Place, Places, Shape};
@@ -11,6 +12,7 @@ use futures::future::join_all;
 use kura_block::{BLOCK_BYTES, Block, Bufs, Checksum, DeviceId, Error, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Blocks that a copy is asked for singly and refuses before another copy is asked for the rest: each may take a disk seconds.
@@ -33,12 +35,14 @@ pub struct Member {
     pub class: Class,
     /// What lies where on it.
     pub plan: Plan,
-    rotates: bool,
+    pub(crate) rotates: bool,
     device: RefCell<Option<Rc<dyn Block>>>,
     failed: Cell<bool>,
     gone: Cell<bool>,
-    load: Load,
+    pub(crate) load: Load,
     queue: Queue,
+    /// Where the last request ended, in bytes.
+    pub(crate) head: Cell<u64>,
     counters: Cell<Counters>,
 }
 
@@ -49,7 +53,7 @@ impl Member {
         let rotates = device.as_ref().is_some_and(|device| device.geometry().rotational);
         let device = RefCell::new(device);
         let (gone, load, queue, counters) = (Cell::new(false), Load::default(), Queue::default(), Cell::default());
-        Self { id, class, plan, rotates, device, failed, gone, load, queue, counters }
+        Self { id, class, plan, rotates, device, failed, gone, load, queue, head: Cell::default(), counters }
     }
 
     /// True when it is used.
@@ -79,7 +83,7 @@ impl Member {
         self.device.borrow_mut().take();
     }
 
-    fn device(&self) -> Option<Rc<dyn Block>> {
+    pub(crate) fn device(&self) -> Option<Rc<dyn Block>> {
         self.device.borrow().clone().filter(|_| self.works())
     }
 
@@ -94,35 +98,48 @@ impl Member {
     }
 
     /// Does I/O on the disk when it is its turn, keeping the queue's length and counting a failure.
-    async fn io<T>(&self, turn: Asked<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(crate) async fn io<T>(&self, turn: Asked<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
         let _queued = self.load.begin(turn.clock);
         let mut _turn = None;
         if turn.depth > 0 && self.rotates {
-            _turn = Some(self.queue.turn(turn.depth, turn.urgency, turn.offset).await?);
+            _turn = Some(self.queue.turn(turn.depth, turn.urgency, turn.bytes.start).await?);
             // What waited while the disk went out of service is not asked of it.
             if !self.works() {
                 return Err(out_of_service());
             }
         }
+        let end = turn.bytes.end;
         let done = work.await;
         if done.is_err() {
             self.count_io_error();
         }
+        self.head.set(end);
         done
+    }
+
+    /// What was read, held against its checksums.
+    pub(crate) fn held_against(&self, data: Bufs, expected: &[Checksum]) -> Found {
+        let bad = mismatches(&data, expected);
+        if bad.is_empty() {
+            return Found::All(data);
+        }
+        self.count_checksum_errors(bad.len());
+        Found::Some((0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect())
     }
 }
 
 /// A request as a disk's queue sees it.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
+#[derive(Clone)]
+pub(crate) struct Asked<'a> {
     /// Requests under way at once; 0 passes all on.
     depth: usize,
     urgency: Urgency,
-    offset: u64,
+    /// Which of the disk's.
+    bytes: Range<u64>,
     clock: &'a dyn Runtime,
 }
 
-fn out_of_service() -> Error {
+pub(crate) fn out_of_service() -> Error {
     Error::device("the disk is out of service")
 }
 
@@ -177,12 +194,14 @@ pub struct Agreement {
 }
 
 /// Where a group of extents of a volume lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Site {
     /// How it is laid out.
     pub shape: Shape,
     /// Its places, as many as the shape is wide.
     pub places: Places,
+    /// The rows of each, where they float.
+    pub afloat: Afloat,
 }
 
 impl Site {
@@ -197,15 +216,25 @@ impl Site {
 pub struct Array {
     members: RefCell<Vec<Rc<Member>>>,
     extent_bytes: u64,
-    queue_depth: usize,
-    clock: Rc<dyn Runtime>,
+    pub(crate) queue_depth: usize,
+    pub(crate) clock: Rc<dyn Runtime>,
+    pub(crate) maps: Rc<Maps>,
+    pub(crate) map_limit: usize,
 }
+
+/// Maps of floating rows kept in memory, where nobody says how many.
+const MAPS: usize = 4096;
 
 impl Array {
     /// An array of `members`, in the order of their ids, all with extents of `extent_bytes`.
     pub fn new(members: Vec<Member>, extent_bytes: u64, clock: Rc<dyn Runtime>) -> Self {
         let members = RefCell::new(members.into_iter().map(Rc::new).collect());
-        Self { members, extent_bytes, queue_depth: 0, clock }
+        Self { members, extent_bytes, queue_depth: 0, clock, maps: Rc::default(), map_limit: MAPS }
+    }
+
+    /// The same with so many maps of floating rows in memory, beside those in use.
+    pub fn with_maps(self, map_limit: usize) -> Self {
+        Self { map_limit, ..self }
     }
 
     /// The same, giving each disk that turns at most so many requests at once, in the order of who waits for them; 0 gives
@@ -220,8 +249,8 @@ impl Array {
         self.queue_depth > 0 && disks.iter().all(rotates)
     }
 
-    fn asked(&self, urgency: Urgency, offset: u64) -> Asked<'_> {
-        Asked { depth: self.queue_depth, urgency, offset, clock: &*self.clock }
+    pub(crate) fn asked(&self, urgency: Urgency, bytes: Range<u64>) -> Asked<'_> {
+        Asked { depth: self.queue_depth, urgency, bytes, clock: &*self.clock }
     }
 
     /// Adds a disk; its id is the next one.
@@ -422,28 +451,6 @@ impl Array {
         choose_copy(&queues, offset)
     }
 
-    /// Reads blocks of one place, from block `first` of its extent on; nothing is verified.
-    pub async fn read_place(&self, place: Place, first: usize, blocks: usize, urgency: Urgency) -> Result<Bufs> {
-        let member = self.member(place.device).ok_or_else(|| Error::device("no such disk"))?;
-        self.read_copy(&member, place, first, blocks, urgency).await
-    }
-
-    /// Reads blocks of one place, one for each expected checksum.
-    pub async fn read_verified(&self, place: Place, first: usize, expected: &[Checksum], urgency: Urgency) -> Found {
-        let Some(member) = self.member(place.device).filter(|member| member.works()) else {
-            return Found::Some(vec![None; expected.len()]);
-        };
-        let Ok(data) = self.read_copy(&member, place, first, expected.len(), urgency).await else {
-            return if member.works() { Found::Refused } else { Found::Some(vec![None; expected.len()]) };
-        };
-        let bad = mismatches(&data, expected);
-        if bad.is_empty() {
-            return Found::All(data);
-        }
-        member.count_checksum_errors(bad.len());
-        Found::Some((0..expected.len()).map(|at| (!bad.contains(&at)).then(|| block_of(&data, at))).collect())
-    }
-
     /// Reads every working copy of blocks of an extent and holds each against its checksum. A block that its disk refuses
     /// to read is bad.
     pub async fn verify(&self, places: &[Place], first: usize, expected: &[Checksum]) -> Agreement {
@@ -466,10 +473,10 @@ impl Array {
     pub(crate) async fn read_disk(&self, disk: DeviceId, offset: u64, bytes: usize, urgency: Urgency) -> Result<Bufs> {
         let member = self.member(disk).ok_or_else(|| Error::device("no such disk"))?;
         let device = member.device().ok_or_else(out_of_service)?;
-        member.io(self.asked(urgency, offset), device.read(offset, bytes)).await
+        member.io(self.asked(urgency, offset..offset + bytes as u64), device.read(offset, bytes)).await
     }
 
-    async fn read_copy(
+    pub(crate) async fn read_copy(
         &self,
         member: &Member,
         place: Place,
@@ -479,19 +486,14 @@ impl Array {
     ) -> Result<Bufs> {
         let device = member.device().ok_or_else(out_of_service)?;
         let offset = member.plan.extent_at(place.extent) + (first * BLOCK_BYTES) as u64;
-        member.io(self.asked(urgency, offset), device.read(offset, blocks * BLOCK_BYTES)).await
+        let bytes = blocks * BLOCK_BYTES;
+        member.io(self.asked(urgency, offset..offset + bytes as u64), device.read(offset, bytes)).await
     }
 
     /// Writes blocks of an extent, from its block `first` on, to every working copy; returns the disks that refused.
     pub async fn write(&self, places: &[Place], first: usize, data: &Bufs, urgency: Urgency) -> Vec<Failure> {
         let offset = (first * BLOCK_BYTES) as u64;
         self.write_copies(places, data.clone(), urgency, |plan, place| plan.extent_at(place.extent) + offset).await
-    }
-
-    /// Writes blocks of one place, from block `first` of its extent on; where the disk works and refuses, says so.
-    pub async fn write_place(&self, place: Place, first: usize, data: Bufs, urgency: Urgency) -> Option<Failure> {
-        let inside = (first * BLOCK_BYTES) as u64;
-        self.write_disk(place.device, data, urgency, |plan| plan.extent_at(place.extent) + inside).await
     }
 
     pub(crate) async fn write_disk(
@@ -504,7 +506,8 @@ impl Array {
         let member = self.member(disk)?;
         let device = member.device()?;
         let offset = at(&member.plan);
-        let refused = member.io(self.asked(urgency, offset), device.write(offset, data, false)).await.err();
+        let bytes = offset..offset + data.len() as u64;
+        let refused = member.io(self.asked(urgency, bytes), device.write(offset, data, false)).await.err();
         refused.map(|error| Failure { device: disk, error })
     }
 
@@ -548,7 +551,7 @@ impl Array {
         let flushes = disks.iter().filter_map(|disk| self.member(*disk)).map(|member| async move {
             let device = member.device()?;
             member
-                .io(Asked { depth: 0, ..self.asked(Urgency::Buffer, 0) }, device.flush())
+                .io(Asked { depth: 0, ..self.asked(Urgency::Buffer, 0..0) }, device.flush())
                 .await
                 .err()
                 .map(|error| Failure { device: member.id, error: Error::device(error.to_string()) })
@@ -562,8 +565,8 @@ impl Array {
             if let Some(device) = member.device().filter(|device| device.geometry().discards) {
                 // A discard is a hint: a disk that refuses it keeps the space, and nothing is lost.
                 let offset = member.plan.extent_at(place.extent);
-                let work = device.discard(offset, member.plan.extent_bytes);
-                let _ = member.io(self.asked(Urgency::Idle, offset), work).await;
+                let work = device.discard(offset, member.plan.room_bytes());
+                let _ = member.io(self.asked(Urgency::Idle, offset..offset), work).await;
             }
         }
     }

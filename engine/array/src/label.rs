@@ -3,7 +3,7 @@
 //! ```text
 //!   0  magic "kura-dsk"   8  CRC u32 (over the 4096 bytes, itself as zero)  12  version u32
 //!  16  pool UUID  32  generation u64  40  id u16  42  controllers u16  44  members u16  46  zero u16
-//!  48  extent bytes u64  56  pages at u64  64  extents at u64  72  extents u32  76  zero u32
+//!  48  extent bytes u64  56  pages at u64  64  extents at u64  72  extents u32  76  spare blocks u32
 //!  80  tables bytes u64  88  ring bytes u64
 //!  96  members: UUID, class u8, journal u8 (0 none, 1 + copy), gone u8, zero u8, extents u32 each
 //! ```
@@ -14,6 +14,8 @@ use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, DeviceId, Error, Read
 
 const MAGIC: [u8; 8] = *b"kura-dsk";
 const VERSION: u32 = 4;
+/// Of a pool with room to float, which a kura that knows nothing of that must not open.
+const FLOATING_VERSION: u32 = 5;
 const CRC_AT: usize = 8;
 /// The most disks a pool takes: their members fit a label.
 const MEMBERS_LIMIT: usize = 128;
@@ -98,10 +100,11 @@ impl Label {
             return Err(Error::full(format!("a pool takes {MEMBERS_LIMIT} disks")));
         }
         let mut out = Writer::new();
-        out.bytes(&MAGIC).u32(0).u32(VERSION).bytes(&self.pool).u64(self.generation);
+        let version = if self.plan.spare_blocks > 0 { FLOATING_VERSION } else { VERSION };
+        out.bytes(&MAGIC).u32(0).u32(version).bytes(&self.pool).u64(self.generation);
         out.u16(self.id.0).u16(self.controllers).u16(self.members.len() as u16).u16(0);
         let plan = self.plan;
-        out.u64(plan.extent_bytes).u64(plan.pages_at).u64(plan.extents_at).u32(plan.extents).u32(0);
+        out.u64(plan.extent_bytes).u64(plan.pages_at).u64(plan.extents_at).u32(plan.extents).u32(plan.spare_blocks);
         out.u64(self.journal.tables_bytes).u64(self.journal.ring_bytes);
         for member in &self.members {
             let class = match member.class {
@@ -123,15 +126,15 @@ impl Label {
         }
         reader.u32()?;
         let version = reader.u32()?;
-        if version != VERSION {
+        if ![VERSION, FLOATING_VERSION].contains(&version) {
             return Err(Error::invalid(format!(
-                "the disk has format {version} and this kura reads {VERSION}: use the kura that wrote it"
+                "the disk has format {version} and this kura reads {VERSION} and {FLOATING_VERSION}: use the kura that wrote it"
             )));
         }
         let (pool, generation) = (reader.array()?, reader.u64()?);
         let (id, controllers, count, _) = (DeviceId(reader.u16()?), reader.u16()?, reader.u16()?, reader.u16()?);
         let (extent_bytes, pages_at, extents_at) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let (extents, _) = (reader.u32()?, reader.u32()?);
+        let (extents, spare_blocks) = (reader.u32()?, reader.u32()?);
         let journal = JournalPart { tables_bytes: reader.u64()?, ring_bytes: reader.u64()? };
         let mut members = Vec::new();
         for _ in 0..count {
@@ -148,7 +151,7 @@ impl Label {
         if usize::from(id.0) >= members.len() {
             return Err(Error::corrupt(format!("the disk's label says it is disk {} of {count}", id.0)));
         }
-        let plan = Plan { extent_bytes, pages_at, extents_at, extents };
+        let plan = Plan { extent_bytes, pages_at, extents_at, extents, spare_blocks };
         let label = Self { pool, generation, id, controllers, plan, journal, members };
         if !label.is_sound() {
             return Err(Error::corrupt("the disk's label says what no kura writes: it was damaged, or made up"));

@@ -22,6 +22,8 @@ pub enum Layout {
     Raid5,
     /// As RAID5, with blocks that are used often in a mirrored area besides.
     HotMirror,
+    /// As RAID5, with data and parity that are written where the head of their disk is next.
+    Floating,
 }
 
 /// A layout over so many disks.
@@ -33,13 +35,15 @@ pub struct Shape {
     pub columns: u8,
     /// True when each stripe has a parity chunk on one disk more.
     pub parity: bool,
+    /// True when rows have no fixed position on their disks: only with parity.
+    pub floats: bool,
     /// Blocks of a stripe that lie on end on one disk: a power of two.
     pub chunk_blocks: u16,
 }
 
 impl Shape {
     /// One copy.
-    pub const SINGLE: Self = Self { copies: 1, columns: 1, parity: false, chunk_blocks: 1 };
+    pub const SINGLE: Self = Self { copies: 1, columns: 1, parity: false, floats: false, chunk_blocks: 1 };
     /// Two copies.
     pub const MIRROR: Self = Self { copies: 2, ..Self::SINGLE };
     /// The longest chunk: what a record says of a stripe has to fit an entry of the journal.
@@ -52,7 +56,7 @@ impl Shape {
     /// The shape of RAID5 over `disks` disks, parity's among them, 3 to 17.
     pub fn raid5(disks: usize, chunk_blocks: u16) -> Self {
         assert!((3..=usize::from(Self::COLUMNS_LIMIT) + 1).contains(&disks), "RAID5 over {disks} disks");
-        Self { copies: 1, columns: disks as u8 - 1, parity: true, chunk_blocks }
+        Self { copies: 1, columns: disks as u8 - 1, parity: true, floats: false, chunk_blocks }
     }
 
     /// Disks that a group lies on.
@@ -161,6 +165,7 @@ impl Layout {
             Self::Mirror => 1,
             Self::Raid5 => 2,
             Self::HotMirror => 3,
+            Self::Floating => 4,
         }
     }
 
@@ -171,6 +176,7 @@ impl Layout {
             1 => Ok(Self::Mirror),
             2 => Ok(Self::Raid5),
             3 => Ok(Self::HotMirror),
+            4 => Ok(Self::Floating),
             _ => Err(Error::corrupt(format!("layout {code} in a record is unknown"))),
         }
     }
@@ -195,11 +201,13 @@ impl Layout {
                 Shape::CHUNK_LIMIT_BLOCKS
             )));
         }
+        let striped = Shape::raid5(disks.min(width).max(3), chunk_blocks);
         match self {
             Self::None => needed(1, "none").map(|()| Shape::SINGLE),
             Self::Mirror => needed(2, "mirror").map(|()| Shape::MIRROR),
-            Self::Raid5 => needed(3, "raid5").map(|()| Shape::raid5(disks.min(width).max(3), chunk_blocks)),
-            Self::HotMirror => needed(3, "hot-mirror").map(|()| Shape::raid5(disks.min(width).max(3), chunk_blocks)),
+            Self::Raid5 => needed(3, "raid5").map(|()| striped),
+            Self::HotMirror => needed(3, "hot-mirror").map(|()| striped),
+            Self::Floating => needed(3, "floating").map(|()| Shape { floats: true, ..striped }),
         }
     }
 }
@@ -224,7 +232,7 @@ mod tests {
 
     #[test]
     fn layouts_have_codes_and_need_disks() {
-        for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
             assert_eq!(Layout::from_code(layout.code()).unwrap(), layout);
         }
         assert_eq!(Layout::from_code(200).unwrap_err().kind(), kura_block::Kind::Corrupt);

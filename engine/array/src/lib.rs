@@ -22,6 +22,7 @@
 
 mod array;
 mod fast;
+mod floating;
 pub mod hot;
 mod label;
 mod layout;
@@ -37,6 +38,7 @@ mod tests;
 
 pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verified};
 pub use fast::{Blocks, FastPage};
+pub use floating::{Afloat, Berth, LeavingMaps, Rows, RowsOwner};
 pub use label::{Class, JournalPart, Label, LabelMember, has_label, read_label, wipe_label, write_label};
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};
 pub use load::Work;

@@ -8,6 +8,7 @@
 
 use crate::array::{Array, Failure, Site};
 use crate::fast::FastPage;
+use crate::floating::Berth;
 use crate::hot::HotPage;
 use crate::layout::Place;
 use crate::page::{Page, PageOwner};
@@ -53,7 +54,7 @@ impl<P> Sought<P> {
 }
 
 /// Where a page is kept: the disk, its two turns in bytes on it, and how long it is.
-type Kept = (DeviceId, [u64; 2], usize);
+pub(crate) type Kept = (DeviceId, [u64; 2], usize);
 
 /// Where a page as it is now is not, and ought to be.
 pub struct Lacking {
@@ -152,7 +153,7 @@ impl Array {
 
     /// Of the two turns one must have the page as it is now. The other one must be read, whatever is there: else nobody could tell
     /// which of them is the newest.
-    async fn lacks(
+    pub(crate) async fn lacks(
         &self,
         kept: Vec<Kept>,
         sequence: u64,
@@ -249,10 +250,10 @@ impl Array {
         false
     }
 
-    /// A block of a place that its disk refuses to read.
-    pub fn refusal(&self, place: Place, block: usize, error: Error) -> Refusal {
-        let plan = self.member(place.device).map(|member| member.plan);
-        let offset = plan.map_or(0, |plan| plan.extent_at(place.extent) + (block * BLOCK_BYTES) as u64);
-        Refusal { device: place.device, offset, error }
+    /// The disk and the byte on it where a block of a place lies, as far as that is known.
+    pub fn lies_at(&self, berth: &Berth, block: usize) -> (DeviceId, u64) {
+        let Place { device, extent } = berth.place;
+        let begin = self.member(device).map_or(0, |member| member.plan.extent_at(extent));
+        (device, begin + (berth.position(block) * BLOCK_BYTES) as u64)
     }
 }

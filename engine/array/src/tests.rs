@@ -1,8 +1,8 @@
 //! The array alone, on simulated disks.
 
 use crate::{
-    Array, Class, JournalPart, Label, LabelMember, Member, Page, PageOwner, Place, Places, Plan, Shape, Shelf, Site,
-    Urgency, read_label, write_label,
+    Array, Class, JournalPart, Label, LabelMember, Layout, Member, Page, PageOwner, Place, Places, Plan, Rows, Shape,
+    Shelf, Site, Urgency, read_label, write_label,
 };
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
 use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
@@ -21,7 +21,7 @@ struct Rig {
 
 impl Rig {
     fn site(&self) -> Site {
-        Site { shape: Shape::MIRROR, places: self.places.clone() }
+        Site::fixed(Shape::MIRROR, self.places.clone())
     }
 }
 
@@ -29,7 +29,7 @@ impl Rig {
 fn rig() -> Rig {
     let sim = Sim::new(1);
     let disks: Vec<_> = (0..2).map(|at| sim.disk(&format!("disk{at}"), DiskSpec::nvme(8 << 20))).collect();
-    let plan = Plan::of(8 << 20, EXTENT, 0).unwrap();
+    let plan = Plan::of(8 << 20, EXTENT, 0, 0).unwrap();
     let members = disks.iter().enumerate();
     let members = members.map(|(id, disk)| Member::new(DeviceId(id as u16), Class::Slow, plan, Some(disk.open())));
     let array = Array::new(members.collect(), EXTENT, sim.runtime());
@@ -229,7 +229,7 @@ fn labels_come_back_and_the_newer_good_one_counts() {
         generation: 1,
         id: DeviceId(1),
         controllers: 2,
-        plan: Plan::of(8 << 20, EXTENT, 0).unwrap(),
+        plan: Plan::of(8 << 20, EXTENT, 0, 0).unwrap(),
         journal: JournalPart { tables_bytes: 4096, ring_bytes: 8192 },
         members: vec![member(0), member(1)],
     };
@@ -263,13 +263,65 @@ fn labels_come_back_and_the_newer_good_one_counts() {
 proptest! {
     /// Whatever the sizes, the parts of a disk follow each other and end on it.
     #[test]
-    fn the_parts_of_a_disk_do_not_overlap(size in 0u64..1 << 44, power in 16u32..=26, journals in 0u64..1 << 32) {
-        let plan = Plan::of(size, 1 << power, journals).unwrap();
+    fn the_parts_of_a_disk_do_not_overlap(
+        size in 0u64..1 << 44,
+        power in 16u32..=26,
+        journals in 0u64..1 << 32,
+        percent in 0u8..=100,
+    ) {
+        let spare = Plan::spare_of(1 << power, percent);
+        prop_assert!((spare == 0) == (percent == 0));
+        let plan = Plan::of(size, 1 << power, journals, spare).unwrap();
         if plan.extents > 0 {
             let last = ExtentId(plan.extents - 1);
             prop_assert!(plan.pages_at >= (1 << 20) + journals);
-            prop_assert!(plan.page_at(last, Shelf::Neighbour, 1) + plan.page_bytes() <= plan.extents_at);
-            prop_assert!(plan.extent_at(last) + plan.extent_bytes <= size);
+            let pages_end = plan.page_at(last, Shelf::Neighbour, 1) + plan.page_bytes();
+            prop_assert!(pages_end <= plan.extents_at);
+            if spare > 0 {
+                prop_assert_eq!(plan.map_at(ExtentId(0), 0, 0), pages_end);
+                let map_bytes = plan.map_at(last, 1, 0) - plan.map_at(last, 0, 0);
+                prop_assert_eq!(plan.map_at(last, 1, 0) + map_bytes, plan.map_at(ExtentId(0), 0, 1));
+                prop_assert!(plan.map_at(last, 1, 1) + map_bytes <= plan.extents_at);
+            }
+            prop_assert!(plan.extent_at(last) + plan.positions() as u64 * 4096 <= size);
         }
     }
+}
+
+/// A group that comes back to a place where it was before does not take the maps of that time for its own, however many they were.
+#[test]
+fn a_map_of_an_earlier_time_at_a_place_says_nothing() {
+    let sim = Sim::new(1);
+    let disks: Vec<_> = (0..3).map(|at| sim.disk(&format!("disk{at}"), DiskSpec::nvme(8 << 20))).collect();
+    let plan = Plan::of(8 << 20, EXTENT, 0, 4).unwrap();
+    let array = || {
+        let members =
+            disks.iter().zip(0..).map(|(disk, id)| Member::new(DeviceId(id), Class::Slow, plan, Some(disk.open())));
+        Array::new(members.collect(), EXTENT, sim.runtime())
+    };
+    let shape = Layout::Floating.shape(3, Some(3), 4).unwrap();
+    let places: Places = (0..3).map(|device| Place { device: DeviceId(device), extent: ExtentId(2) }).collect();
+    let site = || Site { shape, places: places.clone(), afloat: Rows::of(shape, &places, (7, 11)) };
+    let write_maps = async |array: &Array| {
+        let maps = array.leaving_maps(None);
+        assert!(array.write_maps(&maps).await.is_empty() && array.flush().await.is_empty());
+        maps.written();
+    };
+    sim.block_on(async {
+        let old = array();
+        let before = old.take_berth(&site(), 0, places[0], 20);
+        for turn in 0..5 {
+            old.read_place(&before, turn, 1, Urgency::Client).await.unwrap();
+            assert!(old.write_afloat(&before, turn, Bufs::zeroes(BLOCK_BYTES), Urgency::Buffer).await.is_none());
+            write_maps(&old).await;
+        }
+        assert!((0..5).any(|row| before.position(row) != old.take_berth(&site(), 0, places[0], 20).position(row)));
+        drop(before);
+        let (data, _) = blocks(16);
+        let again = old.take_berth(&site(), 0, places[0], 30);
+        assert!(old.write_place(&again, 0, data.clone(), Urgency::Buffer).await.is_none());
+        write_maps(&old).await;
+        let read = array().read_place(&site().berth(0), 0, 16, Urgency::Client).await.unwrap();
+        assert!(*read.contiguous() == *data.contiguous());
+    });
 }

@@ -165,7 +165,8 @@ impl Controller {
             runtime: Rc::clone(&runtime),
             shared: Arc::clone(&shared),
             array: Array::new(members, pool.label.plan.extent_bytes, Rc::clone(&runtime))
-                .with_queues(config.settings.disk_queue),
+                .with_queues(config.settings.disk_queue)
+                .with_maps(config.settings.pages),
             journal: pool.journal(id.0),
             shape: pool.shape(),
             pool: pool.label.pool,

@@ -35,7 +35,7 @@ impl Controller {
     fn plan(label: &Label, path: &str, class: Class, size_bytes: u64) -> Result<Plan> {
         let carries = label.members.iter().any(|member| member.class == class && member.journal.is_some());
         let journals_bytes = if carries { Self::journals_bytes(label) } else { 0 };
-        let plan = Plan::of(size_bytes, label.plan.extent_bytes, journals_bytes)?;
+        let plan = Plan::of(size_bytes, label.plan.extent_bytes, journals_bytes, label.plan.spare_blocks)?;
         if plan.extents == 0 {
             return Err(Error::invalid(format!(
                 "{path}: too small for an extent of {} beside {} of journals: give a larger disk",

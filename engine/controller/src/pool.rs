@@ -51,6 +51,8 @@ pub struct PoolSpec {
     pub controllers: u16,
     /// Bytes of each journal's ring.
     pub journal_bytes: u64,
+    /// Room beside each extent for layout `floating`, in percent of it: 0 to 100.
+    pub floating_percent: u8,
 }
 
 /// The largest extent that a pool may have.
@@ -85,10 +87,15 @@ fn plans(disks: &[DiskFacts<'_>], spec: &PoolSpec) -> Result<Vec<Plan>> {
     if spec.controllers == 0 {
         return Err(Error::invalid("a pool without controllers: give at least one"));
     }
+    if spec.floating_percent > 100 {
+        return Err(Error::invalid(format!("room to float of {} percent: give 0 to 100", spec.floating_percent)));
+    }
+    let spare_blocks = Plan::spare_of(spec.extent_bytes, spec.floating_percent);
     let (region_bytes, carriers) = (shape_for(disks, spec).region_bytes(), journal_disks(disks));
     let plan = |(id, disk): (usize, &DiskFacts<'_>)| {
         let controllers = if carriers.contains(&id) { spec.controllers } else { 0 };
-        let plan = Plan::of(disk.size_bytes, spec.extent_bytes, region_bytes * u64::from(controllers))?;
+        let journals_bytes = region_bytes * u64::from(controllers);
+        let plan = Plan::of(disk.size_bytes, spec.extent_bytes, journals_bytes, spare_blocks)?;
         if plan.extents > 0 {
             return Ok(plan);
         }
@@ -330,7 +337,7 @@ mod tests {
             generation,
             id: DeviceId(id),
             controllers: 1,
-            plan: Plan::of(8 << 20, 64 << 10, 0).unwrap(),
+            plan: Plan::of(8 << 20, 64 << 10, 0, 0).unwrap(),
             journal: JournalPart { tables_bytes: 1 << 20, ring_bytes: 1 << 20 },
             members: uuids.iter().map(member).collect(),
         };

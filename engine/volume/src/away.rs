@@ -109,7 +109,7 @@ impl Inner {
                 has_pool_table |= lost && volume.is_pool() && blocks.any(PoolTable::is_page);
             }
         }
-        let copies = |places| Site { shape: Shape::MIRROR, places };
+        let copies = |places| Site::fixed(Shape::MIRROR, places);
         for (_, extent) in self.hot.table.borrow().extents().filter(|(_, extent)| !serves || !extent.is_empty()) {
             look(&copies(extent.places.clone()), None);
         }

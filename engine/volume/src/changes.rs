@@ -138,7 +138,7 @@ impl Decoded {
                         let extent = volume.extent(index);
                         let extent = extent
                             .ok_or_else(|| Error::corrupt("the tables' changes move an extent that is not there"))?;
-                        extent.group.set_places(places);
+                        extent.group.found_at(places);
                     }
                     Record::TierRules { rules, .. } => volume.tier.set(rules),
                     other => {

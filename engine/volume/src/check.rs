@@ -110,6 +110,7 @@ impl Inner {
             self.check_copy(volume, &extent, report).await;
             if volume.shape.parity {
                 if extent.member() == 0 {
+                    self.check_maps(volume, &extent.group, report).await;
                     self.check_stripes(volume, &volume.group_of(index), report).await;
                 }
                 continue;

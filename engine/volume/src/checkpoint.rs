@@ -196,21 +196,27 @@ impl Inner {
         journal.commit(tail).await?;
         self.drain_below(tail).await?;
         let returned = self.returned_so_far();
+        // Before anything says that what was written is at rest: no crash finds rows of it where they were before.
+        let maps = self.array.leaving_maps(None);
+        self.heed(self.array.write_maps(&maps).await).await?;
         self.flush_disks().await?;
+        maps.written();
         self.give_up_cooled(self.take_returned(returned));
-        let mut leaving = Leaving::take(self);
-        let (reflected, failed) = (journal.next_lsn(), self.tables.borrow().failed.len());
-        let tables = leaving.tables.then(|| (self.tables_to_write(), reflected));
-        journal.commit(reflected).await?;
-        self.write_pages(&leaving.pages).await?;
-        self.write_hot_pages(&leaving.hot).await?;
-        self.write_fast_pages(&leaving.fast).await?;
-        self.flush_disks().await?;
-        if self.tables.borrow().failed.len() > failed {
-            // Pages were written without these disks. Before the tail moves it must be durable that a restart does without
-            // them, too: a disk that is back has older pages.
-            self.commit_all().await?;
-        }
+        let (mut leaving, reflected, tables) = loop {
+            let leaving = Leaving::take(self);
+            let (reflected, failed) = (journal.next_lsn(), self.tables.borrow().failed.len());
+            let tables = leaving.tables.then(|| (self.tables_to_write(), reflected));
+            journal.commit(reflected).await?;
+            self.write_pages(&leaving.pages).await?;
+            self.write_hot_pages(&leaving.hot).await?;
+            self.write_fast_pages(&leaving.fast).await?;
+            self.flush_disks().await?;
+            // A disk that has failed meanwhile has older pages. A restart, where it may be back, must know that before it reads any:
+            // from the tables, since the log tells it only in its turn.
+            if self.tables.borrow().failed.len() == failed {
+                break (leaving, reflected, tables);
+            }
+        };
         journal.checkpoint(tail, reflected, tables).await?;
         leaving.written = true;
         drop(leaving);

@@ -1,7 +1,7 @@
 //! An extent of a volume in memory: where it lies and, while cached, its checksum page.
 
 use crate::tier::FastCopy;
-use kura_array::{Page, PageOwner, Places, Shape, Site};
+use kura_array::{Afloat, Page, PageOwner, Places, Rows, Shape, Site};
 use kura_block::{Buf, Checksum};
 use kura_journal::Lsn;
 use smallvec::SmallVec;
@@ -11,7 +11,11 @@ use std::rc::Rc;
 /// Extents of a volume that were allocated together, as many as the volume's shape has columns.
 pub(crate) struct Group {
     shape: Shape,
+    /// The volume, and the group's birth.
+    owner: (u64, u64),
     places: RefCell<Places>,
+    /// The rows of each place, where they float.
+    afloat: RefCell<Afloat>,
     /// One of its places is being moved: blocks wait in the write buffer.
     moving: Cell<bool>,
     /// Recovery left out a record of its blocks, for it could not read their page anywhere.
@@ -19,8 +23,11 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub fn new(shape: Shape, places: Places) -> Rc<Self> {
-        Rc::new(Self { shape, places: RefCell::new(places), moving: Cell::new(false), missed: Cell::new(false) })
+    /// A group of a volume, born then.
+    pub fn new(shape: Shape, places: Places, owner: (u64, u64)) -> Rc<Self> {
+        let afloat = RefCell::new(Rows::of(shape, &places, owner));
+        let (moving, missed) = (Cell::new(false), Cell::new(false));
+        Rc::new(Self { shape, owner, places: RefCell::new(places), afloat, moving, missed })
     }
 
     /// Where it lies now.
@@ -30,12 +37,24 @@ impl Group {
 
     /// Where it lies now, and how.
     pub fn site(&self) -> Site {
-        Site { shape: self.shape, places: self.places() }
+        Site { shape: self.shape, places: self.places(), afloat: self.afloat.borrow().clone() }
     }
 
     /// One of its places has moved.
-    pub fn set_places(&self, places: Places) {
-        *self.places.borrow_mut() = places;
+    pub fn move_to(&self, site: Site) {
+        self.places.replace(site.places);
+        self.afloat.replace(site.afloat);
+    }
+
+    /// The log says that it lies elsewhere: nobody has looked at its rows yet.
+    pub fn found_at(&self, places: Places) {
+        self.afloat.replace(Rows::of(self.shape, &places, self.owner));
+        self.places.replace(places);
+    }
+
+    /// True when the disks have the maps of its rows as they are.
+    pub fn is_settled(&self) -> bool {
+        self.afloat.borrow().iter().flat_map(|rows| rows.iter()).all(|rows| rows.is_settled())
     }
 
     /// True while one of its places is being moved.

@@ -407,7 +407,7 @@ impl Inner {
                  cannot be told without them: bring one of them back"
             )));
         }
-        extent.group.set_places(places);
+        extent.group.found_at(places);
         Ok(())
     }
 

@@ -1,11 +1,12 @@
-//! Pages of extents, of the hot area and of fast copies: found on the disks, kept in memory.
+//! Pages of extents, of the hot area and of fast copies: found on the disks, kept in memory, and written again where a disk lacks them.
+//! Maps of floating rows, too, in the last.
 //!
 //! What must hold: the newest page is known, or none is (but where it has rotted on one disk while the other one refuses it: then the one
 //! before counts). One that a disk refuses is asked for again; one that is lost is replaced by a page that knows of nothing, and is
 //! newer than any that may still come to light.
 
 use crate::check::Report;
-use crate::extent::{Extent, Pins};
+use crate::extent::{Extent, Group, Pins};
 use crate::life::Life;
 use crate::refused::{APART, TIMES};
 use crate::store::Inner;
@@ -165,7 +166,7 @@ impl Inner {
             self.array.page_lacks(&extent.group.site(), extent.member(), extent.owner, &page).await
         };
         let of = format!("extent {} of volume {}", extent.owner.index, extent.owner.volume);
-        self.mend_page(&of, lacks, report).await;
+        self.mend_page(&format!("the page of {of}"), lacks, report).await;
         let lacks = async || {
             let copy = extent.fast()?;
             let sought = self.array.read_fast_page(&copy.places, copy.owner).await;
@@ -173,7 +174,22 @@ impl Inner {
             let newest = sought.newest.filter(|_| sought.refused.is_empty())?;
             self.array.fast_page_lacks(&copy.places, &newest).await
         };
-        self.mend_page(&format!("the fast copy of {of}"), lacks, report).await;
+        self.mend_page(&format!("the page of the fast copy of {of}"), lacks, report).await;
+    }
+
+    /// The same for the maps of a group's rows, where they float.
+    pub async fn check_maps(&self, volume: &VolumeState, group: &Group, report: &mut Report) {
+        if !volume.shape.floats {
+            return;
+        }
+        for at in 0..group.places().len() {
+            let lacks = async || {
+                let site = group.site();
+                self.array.map_lacks(&site.berth(at)).await.filter(|_| !volume.deleted.get())
+            };
+            let of = format!("the map of {} of volume {}", Array::name(&[group.places()[at]]), volume.id);
+            self.mend_page(&of, lacks, report).await;
+        }
     }
 
     /// The same for the pages of the hot area.
@@ -188,12 +204,12 @@ impl Inner {
                 let (places, page) = now?;
                 self.array.hot_page_lacks(&places, &page).await
             };
-            self.mend_page(&format!("extent {born} of the hot area"), lacks, report).await;
+            self.mend_page(&format!("the page of extent {born} of the hot area"), lacks, report).await;
         }
     }
 
-    /// Writes a page again where `lacks` says that it is not as it is now.
-    async fn mend_page(&self, of: &str, lacks: impl AsyncFn() -> Option<Lacking>, report: &mut Report) {
+    /// Writes a page, or a map, again where `lacks` says that it is not as it is now.
+    async fn mend_page(&self, name: &str, lacks: impl AsyncFn() -> Option<Lacking>, report: &mut Report) {
         if lacks().await.is_none() {
             return;
         }
@@ -205,12 +221,10 @@ impl Inner {
             return;
         }
         for disk in lacking.disks() {
-            tracing::warn!(disk = disk.0, of, "writing a page again that a disk lacks");
+            tracing::warn!(disk = disk.0, "writing {name} again, which the disk lacks");
         }
         if let Err(error) = self.heed(self.array.write_lacking(&lacking).await).await {
-            report
-                .violations
-                .push(format!("the page of {of}: a copy is bad and stays so: {error}: run `kura check` again"));
+            report.violations.push(format!("{name}: a copy is bad and stays so: {error}: run `kura check` again"));
         }
     }
 }

@@ -149,14 +149,15 @@ impl Inner {
         urgency: Urgency,
     ) -> Result<Verified> {
         let at = self.stripe_of(extent, piece.stripe);
-        let place = at.place(Slot::Column(piece.column));
+        let berth = at.berth(Slot::Column(piece.column));
+        let place = berth.place;
         let mut refused = None;
-        let mut blocks = match self.array.read_verified(place, at.at(piece.rows.start), expected, urgency).await {
+        let mut blocks = match self.array.read_verified(&berth, at.at(piece.rows.start), expected, urgency).await {
             Found::All(data) => return Ok(Verified { data, damaged: Vec::new() }),
             Found::Some(blocks) => blocks,
             Found::Refused => {
                 // What was not read with its neighbours may be read by itself.
-                let read = self.read_each(place, at.at(piece.rows.start), expected.len(), urgency).await;
+                let read = self.read_each(&berth, at.at(piece.rows.start), expected.len(), urgency).await;
                 let good = read.into_iter().zip(expected).map(|(read, expected)| {
                     let good = read.good(*expected);
                     good.unwrap_or_else(|error| {

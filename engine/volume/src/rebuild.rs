@@ -321,17 +321,24 @@ impl Inner {
             return Ok(None);
         }
         self.landed(volume, *index).await?;
+        // No crash has the log at where it is now a second time.
+        let taken = self.journal().next_lsn();
+        self.commit_all().await?;
+        let berth = self.array.take_berth(&group.site(), *at, to, taken.0);
         let bytes = if volume.shape.parity {
-            self.move_stripes(volume, extents, *at, to).await?
+            self.move_stripes(volume, extents, *at, &berth).await?
         } else {
             self.move_extent(volume, *index, &extents[0], to).await?
         };
-        let mut site = group.site();
-        site.places[*at] = to;
+        let site = group.site().moved(*at, &berth);
         self.move_pages(extents, &site, *at).await?;
+        // From the record on all of its rows count as at rest, whichever place has moved.
+        let maps = self.array.leaving_maps(Some(&site));
+        self.heed(self.array.write_maps(&maps).await).await?;
         // All of the group is at rest, and durable: no crash finds one of its stripes torn.
         let disks: Vec<_> = site.places.iter().map(|place| place.device).collect();
         self.heed(self.array.flush_disks(&disks).await).await?;
+        maps.written();
         let here = volume.extent(*index).is_some_and(|now| Rc::ptr_eq(&now.group, group));
         let leaves = self.tables.borrow().leaving.contains(&to.device);
         let refused = leaves || !self.array.works(to);
@@ -339,7 +346,7 @@ impl Inner {
             return Ok(None);
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
-        group.set_places(site.places);
+        group.move_to(site);
         // What was written home lately was left out: it is stale still.
         extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| self.forget_returned(&copy));
         let born = extents[0].owner.born;

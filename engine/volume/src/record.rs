@@ -198,12 +198,13 @@ impl Rest {
 }
 
 pub(crate) fn encode_shape(shape: Shape, out: &mut Writer) {
-    out.u8(shape.copies).u8(shape.columns).u8(u8::from(shape.parity)).u16(shape.chunk_blocks);
+    let parity = u8::from(shape.parity) + u8::from(shape.floats);
+    out.u8(shape.copies).u8(shape.columns).u8(parity).u16(shape.chunk_blocks);
 }
 
 pub(crate) fn decode_shape(reader: &mut Reader<'_>) -> Result<Shape> {
-    let (copies, columns, parity, chunk_blocks) = (reader.u8()?, reader.u8()?, reader.u8()? != 0, reader.u16()?);
-    let shape = Shape { copies, columns, parity, chunk_blocks };
+    let (copies, columns, parity, chunk_blocks) = (reader.u8()?, reader.u8()?, reader.u8()?, reader.u16()?);
+    let shape = Shape { copies, columns, parity: parity > 0, floats: parity > 1, chunk_blocks };
     let sane = copies > 0 && (1..=Shape::COLUMNS_LIMIT).contains(&columns) && chunk_blocks.is_power_of_two();
     if sane { Ok(shape) } else { Err(Error::corrupt(format!("{shape:?} in a record is no shape"))) }
 }

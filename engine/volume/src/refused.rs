@@ -9,7 +9,7 @@
 
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use kura_array::{Place, Refusal, Urgency};
+use kura_array::{Berth, Place, Refusal, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Checksum, DeviceId, Error, Kind, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -91,14 +91,12 @@ impl Refused {
         tally.times >= TIMES
     }
 
-    /// Forgets the refusals of a range that was read.
-    fn answered(&self, device: DeviceId, offset: u64, bytes: usize) {
+    /// Forgets the refusals of blocks that were read.
+    fn answered(&self, read: impl Iterator<Item = (DeviceId, u64)>) {
         let mut places = self.places.borrow_mut();
         if places.is_empty() {
             return;
         }
-        let read: Vec<_> =
-            places.range((device, offset)..(device, offset + bytes as u64)).map(|(place, _)| *place).collect();
         for place in read {
             places.remove(&place);
         }
@@ -174,27 +172,27 @@ impl Inner {
     }
 
     /// Reads neighbouring blocks of a place, each by itself where the disk refuses them all; nothing is verified.
-    pub async fn read_each(&self, place: Place, first: usize, blocks: usize, urgency: Urgency) -> Vec<Read> {
-        let error = match self.array.read_place(place, first, blocks, urgency).await {
+    pub async fn read_each(&self, berth: &Berth, first: usize, blocks: usize, urgency: Urgency) -> Vec<Read> {
+        let error = match self.array.read_place(berth, first, blocks, urgency).await {
             Ok(data) => {
-                let Refusal { device, offset, .. } = self.array.refusal(place, first, Error::device("none"));
-                self.refused.answered(device, offset, data.len());
+                self.refused.answered((first..first + blocks).map(|block| self.array.lies_at(berth, block)));
                 let block = |at: usize| data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES).contiguous();
                 return (0..blocks).map(|at| Read::Found(block(at))).collect();
             }
             Err(error) => error,
         };
-        if !self.array.works(place) {
+        if !self.array.works(berth.place) {
             return (0..blocks).map(|_| Read::Lost).collect();
         }
         let mut read = Vec::new();
         if blocks > 1 {
             for at in first..first + blocks {
-                read.extend(Box::pin(self.read_each(place, at, 1, urgency)).await);
+                read.extend(Box::pin(self.read_each(berth, at, 1, urgency)).await);
             }
             return read;
         }
-        let refusal = self.array.refusal(place, first, error);
+        let (device, offset) = self.array.lies_at(berth, first);
+        let refusal = Refusal { device, offset, error };
         read.push(self.weigh(&[refusal]).await.map_or(Read::Lost, Read::Refused));
         read
     }
@@ -203,7 +201,7 @@ impl Inner {
     pub async fn last_copy(&self, places: &[Place], at: usize, expected: Checksum) -> Result<Option<Buf>> {
         let mut refused = None;
         for place in places {
-            for read in self.read_each(*place, at, 1, Urgency::Idle).await {
+            for read in self.read_each(&Berth::from(*place), at, 1, Urgency::Idle).await {
                 match read.good(expected) {
                     Ok(Some(block)) => return Ok(Some(block)),
                     Ok(None) => {}
@@ -271,7 +269,7 @@ mod tests {
         assert!(!count(&mut now, month));
         assert!((2..TIMES).all(|_| !count(&mut now, APART)));
         assert!(count(&mut now, APART), "often enough, and lately");
-        refused.answered(DeviceId(3), 0, 8192);
+        refused.answered([(DeviceId(3), 0), (DeviceId(3), 4096)].into_iter());
         assert!(!count(&mut now, APART), "it was read meanwhile");
     }
 }

@@ -244,6 +244,12 @@ impl Inner {
 
     /// How a new volume's groups lie.
     pub fn shape_of(&self, layout: Layout) -> Result<Shape> {
+        if layout == Layout::Floating && !self.array.floats() {
+            return Err(Error::invalid(
+                "layout floating needs free room in every extent, and this pool was made without: make a pool with \
+                 pool.floating_percent, or choose another layout",
+            ));
+        }
         let chunk_blocks = self.settings.chunk_blocks.min(self.array.extent_blocks() as u16);
         layout.shape(self.data_disks().len(), self.settings.raid_width, chunk_blocks)
     }

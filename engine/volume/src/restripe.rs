@@ -8,7 +8,7 @@ use crate::stripe::{Slot, Stripe, StripeLock, StripeRow, gather, others, stripe_
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::parity::{Reads, Row, bits, xor};
-use kura_array::{Place, Urgency};
+use kura_array::{Berth, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ impl Inner {
         volume: &Rc<VolumeState>,
         extents: &[Rc<Extent>],
         at: usize,
-        to: Place,
+        to: &Berth,
     ) -> Result<u64> {
         let (mut bytes, mut lost) = (0, 0);
         let mut work = stream::iter(self.stripes_of(volume, extents))
@@ -61,7 +61,7 @@ impl Inner {
         extents: &[Rc<Extent>],
         stripe: u64,
         from: usize,
-        to: Place,
+        to: &Berth,
     ) -> Result<(u64, u64)> {
         let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
         let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await?;
@@ -113,11 +113,10 @@ impl Inner {
         for (_, first, data) in writes {
             self.heed(self.array.write_place(to, at.at(first), data, self.move_urgency()).await).await?;
         }
-        if !self.array.works(to) {
-            return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.device.0)));
+        if !self.array.works(to.place) {
+            return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.place.device.0)));
         }
-        let mut moved_to = at;
-        moved_to.site.places[from] = to;
+        let moved_to = Stripe { site: at.site.moved(from, to), ..at };
         for row in rows.iter().filter(|row| disagree.contains(&row.row)) {
             let lies = self.as_it_lies(&moved_to, row).await?;
             self.agree(&moved_to, row, &lies).await?;
@@ -138,7 +137,7 @@ impl Inner {
     async fn as_it_lies(&self, at: &Stripe, row: &StripeRow) -> Result<Vec<(usize, Option<Buf>)>> {
         let mut found = Vec::new();
         for column in bits(row.facts.counted) {
-            for read in self.read_each(at.place(Slot::Column(column)), at.at(row.row), 1, Urgency::Idle).await {
+            for read in self.read_each(&at.berth(Slot::Column(column)), at.at(row.row), 1, Urgency::Idle).await {
                 match read {
                     Read::Found(block) => found.push((column, Some(block))),
                     Read::Refused(error) => return Err(error),
@@ -153,13 +152,13 @@ impl Inner {
     /// again, as parity takes it for: else the next one of its row to be lost could not be reconstructed.
     async fn agree(&self, at: &Stripe, row: &StripeRow, lies: &[(usize, Option<Buf>)]) -> Result<()> {
         for (column, _) in lies.iter().filter(|(_, found)| found.is_none()) {
-            let (place, zeroes) = (at.place(Slot::Column(*column)), Bufs::zeroes(BLOCK_BYTES));
-            let refused = self.array.write_place(place, at.at(row.row), zeroes, Urgency::Idle).await;
+            let (berth, zeroes) = (at.berth(Slot::Column(*column)), Bufs::zeroes(BLOCK_BYTES));
+            let refused = self.array.write_place(&berth, at.at(row.row), zeroes, Urgency::Idle).await;
             self.heed(refused).await?;
         }
         let parity = xor(lies.iter().filter_map(|(_, found)| found.as_deref()));
         let refused =
-            self.array.write_place(at.place(Slot::Parity), at.at(row.row), parity.into(), Urgency::Idle).await;
+            self.array.write_place(&at.berth(Slot::Parity), at.at(row.row), parity.into(), Urgency::Idle).await;
         self.heed(refused).await
     }
 
@@ -365,9 +364,14 @@ impl Inner {
         if report.dry_run {
             return;
         }
-        let place = at.place(slot);
-        tracing::warn!(volume = volume.id, disk = place.device.0, row = row.row, "writing again what is bad in a row");
-        let refused = self.array.write_place(place, at.at(row.row), bytes.into(), Urgency::Idle).await;
+        let berth = at.berth(slot);
+        tracing::warn!(
+            volume = volume.id,
+            disk = berth.place.device.0,
+            row = row.row,
+            "writing again what is bad in a row"
+        );
+        let refused = self.array.write_place(&berth, at.at(row.row), bytes.into(), Urgency::Idle).await;
         if let Err(error) = self.heed(refused).await {
             let name = volume.spec.borrow().name.clone();
             report.violations.push(format!("volume {name}: {error}"));

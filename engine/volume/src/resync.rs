@@ -6,7 +6,7 @@ use crate::stripe::{Slot, Stripe, StripeId};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::parity::{bits, xor};
-use kura_array::{Place, Urgency};
+use kura_array::{Berth, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Result};
 use kura_journal::Lsn;
 use std::collections::BTreeMap;
@@ -117,19 +117,19 @@ impl Inner {
         let Some(rest) = torn.rest else { return Ok(()) };
         let mut found = Vec::new();
         for column in bits(torn.written) {
-            let place = at.place(Slot::Column(column));
-            match self.array.read_place(place, at.at(row), 1, Urgency::Client).await {
+            let berth = at.berth(Slot::Column(column));
+            match self.array.read_place(&berth, at.at(row), 1, Urgency::Client).await {
                 Ok(block) => found.push(block.contiguous()),
                 // It may be readable again tomorrow: then with what parity takes it for.
-                Err(_) => self.overwrite(place, at.at(row), Bufs::zeroes(BLOCK_BYTES)).await?,
+                Err(_) => self.overwrite(&berth, at.at(row), Bufs::zeroes(BLOCK_BYTES)).await?,
             }
         }
         let parity = xor(found.iter().chain([&rest]).map(|block| &**block));
-        self.overwrite(at.place(Slot::Parity), at.at(row), parity.into()).await
+        self.overwrite(&at.berth(Slot::Parity), at.at(row), parity.into()).await
     }
 
-    async fn overwrite(&self, place: Place, first: usize, data: Bufs) -> Result<()> {
-        let failure = self.array.write_place(place, first, data, Urgency::Client).await;
+    async fn overwrite(&self, berth: &Berth, first: usize, data: Bufs) -> Result<()> {
+        let failure = self.array.write_place(berth, first, data, Urgency::Client).await;
         self.heed(failure).await
     }
 }

@@ -21,7 +21,7 @@ use crate::stripes::Stripes;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
-use kura_array::{Place, Site, Urgency};
+use kura_array::{Berth, Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -88,12 +88,21 @@ pub(crate) struct Stripe {
 }
 
 impl Stripe {
-    pub fn place(&self, slot: Slot) -> Place {
-        let at = match slot {
+    /// Which of the group's places has a slot.
+    fn number_of(&self, slot: Slot) -> usize {
+        match slot {
             Slot::Column(column) => self.site.shape.place_of(self.number, column),
             Slot::Parity => self.site.shape.parity_place(self.number),
-        };
-        self.site.places[at]
+        }
+    }
+
+    pub fn place(&self, slot: Slot) -> Place {
+        self.site.places[self.number_of(slot)]
+    }
+
+    /// The place of a slot, to be read or written in rows.
+    pub fn berth(&self, slot: Slot) -> Berth {
+        self.site.berth(self.number_of(slot))
     }
 
     pub fn at(&self, row: usize) -> usize {
@@ -229,7 +238,7 @@ impl Inner {
         });
         let reads = runs.map(|(slot, run)| {
             let first = at.at(rows[run[0]].row);
-            async move { (slot, run, self.read_each(at.place(slot), first, run.len(), urgency).await) }
+            async move { (slot, run, self.read_each(&at.berth(slot), first, run.len(), urgency).await) }
         });
         for (slot, run, blocks) in join_all(reads).await {
             for (row, block) in run.iter().zip(blocks) {
@@ -435,9 +444,9 @@ impl Inner {
         let parity =
             rows.iter().zip(solved).filter_map(|(row, solved)| Some((row.row, solved.as_ref()?.parity.clone())));
         gather(Slot::Parity, parity, &mut writes);
-        let writes = writes
-            .into_iter()
-            .map(|(slot, row, data)| self.array.write_place(at.place(slot), at.at(row), data, urgency));
+        let writes = writes.into_iter().map(|(slot, row, data)| async move {
+            self.array.write_afloat(&at.berth(slot), at.at(row), data, urgency).await
+        });
         join_all(writes).await.into_iter().flatten().collect()
     }
 

@@ -249,7 +249,7 @@ impl VolumeState {
         places: Places,
         make: impl Fn(PageOwner, Rc<Group>) -> Extent,
     ) -> Result<Vec<Rc<Extent>>> {
-        let group = Group::new(self.shape, places);
+        let group = Group::new(self.shape, places, (self.id, born));
         let extents = first..first.saturating_add(self.shape.extents());
         let owner = |index| PageOwner { volume: self.id, index, born };
         let made: Vec<_> = extents.clone().map(|index| Rc::new(make(owner(index), Rc::clone(&group)))).collect();

@@ -18,6 +18,7 @@ impl From<engine::Layout> for Layout {
             engine::Layout::Mirror => Self::Mirror,
             engine::Layout::Raid5 => Self::Raid5,
             engine::Layout::HotMirror => Self::HotMirror,
+            engine::Layout::Floating => Self::Floating,
         }
     }
 }
@@ -29,6 +30,7 @@ impl From<Layout> for engine::Layout {
             Layout::Mirror => Self::Mirror,
             Layout::Raid5 => Self::Raid5,
             Layout::HotMirror => Self::HotMirror,
+            Layout::Floating => Self::Floating,
         }
     }
 }

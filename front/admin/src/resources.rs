@@ -48,6 +48,8 @@ pub enum Layout {
     Raid5,
     /// As `raid5`, with blocks that are used often in a mirrored area besides.
     HotMirror,
+    /// As `raid5`, with data and parity that are written where a disk's head is next: in pools made with room for that.
+    Floating,
 }
 
 impl Layout {
@@ -58,6 +60,7 @@ impl Layout {
             Self::Mirror => "mirror",
             Self::Raid5 => "raid5",
             Self::HotMirror => "hot-mirror",
+            Self::Floating => "floating",
         }
     }
 }

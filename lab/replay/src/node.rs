@@ -24,6 +24,9 @@ pub struct NodeSpec {
     pub extent_bytes: u64,
     /// Of each controller's journal.
     pub journal_bytes: u64,
+    /// Room beside each extent for layout `floating`, in percent of it.
+    #[serde(default)]
+    pub floating_percent: u8,
     /// What a controller may take, and how it works.
     #[serde(flatten, with = "SettingsNumbers")]
     pub settings: Settings,
@@ -215,6 +218,7 @@ impl NodeSpec {
             extent_bytes: self.extent_bytes,
             controllers: self.controllers,
             journal_bytes: self.journal_bytes,
+            floating_percent: self.floating_percent,
         };
         format(new, &pool).await
     }

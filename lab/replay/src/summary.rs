@@ -76,6 +76,7 @@ enum LayoutName {
     Mirror,
     Raid5,
     HotMirror,
+    Floating,
 }
 
 /// The requests that are replayed.

@@ -23,6 +23,7 @@ fn node(slow: Model) -> NodeSpec {
         controllers: 1,
         extent_bytes: 256 << 10,
         journal_bytes: 16 * MIB,
+        floating_percent: 0,
         settings: crate::Settings { write_buffer_bytes: 4 * MIB, ..crate::Settings::default() },
         disk_timeout_s: 0,
         tier: None,

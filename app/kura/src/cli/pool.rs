@@ -88,6 +88,9 @@ pub struct PoolCreate {
     /// Bytes of each controller's journal, on each of the two journal disks: 16M to 64G
     #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = parse_journal)]
     pub journal: Size,
+    /// Room to leave free beside each extent, in percent of it, 0 to 100: volumes of layout floating need some, 11 is good
+    #[arg(long, default_value = "0", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub floating_percent: u8,
     /// Accept a single fast disk: it holds the journals (if it is lost, so is the pool), and the fast tier takes no writes
     #[arg(long)]
     pub single_fast: bool,

@@ -87,6 +87,8 @@ pub enum Layout {
     Raid5,
     /// As raid5, with a mirrored area for the blocks used most
     HotMirror,
+    /// As raid5, with data and parity written where a disk's head is next; the pool must have room for it
+    Floating,
     /// One copy: a lost disk loses data
     None,
 }
@@ -97,6 +99,7 @@ impl From<Layout> for kura_admin::Layout {
             Layout::Mirror => Self::Mirror,
             Layout::Raid5 => Self::Raid5,
             Layout::HotMirror => Self::HotMirror,
+            Layout::Floating => Self::Floating,
             Layout::None => Self::None,
         }
     }

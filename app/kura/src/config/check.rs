@@ -23,6 +23,7 @@ const JOURNAL_BYTES: RangeInclusive<u64> = (16 << 20)..=(64 << 30);
 const CACHE_BYTES: RangeInclusive<u64> = 0..=(1 << 40);
 const WRITE_BUFFER_BYTES: RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const REBUILD_WIDTH: RangeInclusive<u64> = 1..=64;
+const FLOATING_PERCENT: RangeInclusive<u64> = 0..=100;
 const RAID_WIDTH: RangeInclusive<u64> = 3..=17;
 const WARN_AT_PERCENT: RangeInclusive<u8> = 10..=100;
 const DISK_TIMEOUT_S: RangeInclusive<u64> = 0..=3600;
@@ -207,6 +208,8 @@ impl Pool {
         let wrong = wrong_extent(*self.extent.get_ref());
         findings.extend(wrong.map(|text| Finding::new("pool.extent", self.extent.span(), text)));
         within_bytes("pool.journal", &self.journal, JOURNAL_BYTES, findings);
+        let (percent, place) = ((*self.floating_percent.get_ref()).into(), self.floating_percent.span());
+        within("pool.floating_percent", percent, place, FLOATING_PERCENT, findings);
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
         let (at, place) = (self.warn_at_percent.get_ref(), self.warn_at_percent.span());
         if !at.iter().all(|percent| WARN_AT_PERCENT.contains(percent)) || !at.is_sorted_by(|one, next| one < next) {

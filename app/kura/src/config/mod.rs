@@ -146,6 +146,8 @@ pub struct Pool {
     pub extent: Spanned<Size>,
     /// Bytes of each controller's journal on each fast disk. A new pool keeps it for ever.
     pub journal: Spanned<Size>,
+    /// Room beside each extent for volumes of layout `floating`, in percent of it. A new pool keeps it for ever.
+    pub floating_percent: Spanned<u8>,
     /// The most a controller keeps in memory of writes that are not flushed.
     pub write_buffer: Spanned<Size>,
     /// The most bytes a second that a controller copies in a rebuild; 0 is no limit.
@@ -448,6 +450,7 @@ impl Default for Pool {
             controllers: None,
             extent: unplaced(Size(4 << 20)),
             journal: unplaced(Size(64 << 20)),
+            floating_percent: unplaced(0),
             write_buffer: unplaced(Size(24 << 20)),
             rebuild_rate: Size(0),
             saving: Saving::default(),

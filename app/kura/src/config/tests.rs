@@ -195,6 +195,7 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ("[pool]\nsharing = 'access-change'\nbalance_s = 10", ""),
         ("[pool]\nsharing = 'leese'", "2:11: pool.sharing: no such value: leese; did you mean lease?"),
         ("[pool]\nbalance_s = 3601", "2:13: pool.balance_s: 3601 is not between 0 and 3600"),
+        ("[pool]\nfloating_percent = 101", "2:20: pool.floating_percent: 101 is not between 0 and 100"),
         ("[pool]\nraid_width = 2", "2:14: pool.raid_width: 2 is not between 3 and 17"),
         ("[pool]\ncontrollers = 0", "2:15: pool.controllers: 0 is not between 1 and 64"),
         ("[pool]\njournal = 16777217", "2:11: pool.journal: 16777217 is not a multiple of 4096 bytes"),

@@ -27,7 +27,7 @@ pub fn node(config: &Config, models: &[ModelArg]) -> Result<NodeSpec> {
         disks.push(NodeDisk { name: format!("{name}{number}"), class, size_bytes, model });
         paths.push(path);
     }
-    let Shape { controllers, extent_bytes, journal_bytes } = pool.into();
+    let Shape { controllers, extent_bytes, journal_bytes, floating_percent } = pool.into();
     // All that a server's controllers are told, but where that is about a start after a crash.
     let kura_controller::Config { settings, disk_timeout, journal: _, degraded: _ } = limits(pool, false);
     let tier = config.tier.config(extent_bytes).map_err(Error::msg)?;
@@ -35,6 +35,7 @@ pub fn node(config: &Config, models: &[ModelArg]) -> Result<NodeSpec> {
         controllers: controllers.unwrap_or(1),
         extent_bytes,
         journal_bytes,
+        floating_percent,
         settings,
         disk_timeout_s: disk_timeout.as_secs(),
         tier: tier.map(|tier| of_tier(tier, &disks, &paths)).transpose()?,

@@ -102,7 +102,7 @@ fn controllers(summary: &Summary) -> String {
 fn array(summary: &Summary) -> Option<String> {
     let sum = |of: fn(&ControllerSummary) -> u64| Size(summary.controllers.iter().map(of).sum::<u64>() * 4096);
     let (hot, cooled, cold) = (sum(|one| one.hot_blocks), sum(|one| one.cooled_blocks), sum(|one| one.cold_blocks));
-    matches!(summary.volume.layout, Layout::Raid5 | Layout::HotMirror).then(|| {
+    matches!(summary.volume.layout, Layout::Raid5 | Layout::HotMirror | Layout::Floating).then(|| {
         format!(
             "{:<12}{hot} went to the hot area, {cooled} from there to stripes, {cold} straight to stripes\n",
             "array"

@@ -109,6 +109,42 @@ fn a_hot_mirror_outlives_a_disk_and_kills() {
     assert!(check.contains("all is well"), "{check}");
 }
 
+#[test]
+fn floating_data_and_parity_outlive_kills_and_a_disk() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let said = fails(&mut home.kura(&["volume", "create", "v", "--size", "64M", "--layout", "floating"]));
+    assert!(said.contains("make a pool with pool.floating_percent, or choose another layout"), "{said}");
+    server.kill();
+
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "[pool]\nfloating_percent = 11\n").expect("a configuration");
+    let mut server = home.serve_with(&["--config", "kura.toml"]);
+    home.ok(&["volume", "create", "v", "--size", "256M", "--layout", "floating"]);
+    assert_eq!(volume(&home, "v")["layout"], "floating");
+    ok(fio(&home, "before", "0").arg("--do_verify=1"));
+    ok(tool("qemu-io").args(["-f", "raw", "-c", "write -P 0x5a 200M 1M", &home.uri("v")]));
+    let verified = || {
+        ok(fio(&home, "before", "0").arg("--verify_only"));
+        ok(tool("qemu-io").args(["-f", "raw", "-c", "read -P 0x5a 200M 1M", &home.uri("v")]));
+    };
+    for turn in 0..2 {
+        // All of it is written over, and floats.
+        ok(fio(&home, "before", "0").arg("--do_verify=0").arg(format!("--randseed={turn}")));
+        server.kill();
+        server = home.serve();
+        verified();
+    }
+    home.ok(&["disk", "fail", "4"]);
+    eventually(Duration::from_mins(2), "all is whole again without a spare", || to_move(&home, 4) == Some(0));
+    home.ok(&["disk", "fail", "6"]);
+    server.kill();
+    let _server = home.serve();
+    verified();
+    let check = home.ok(&["check"]);
+    assert!(check.contains("all is well"), "{check}");
+}
+
 /// Configures a pool of slow disks: their paths and sizes.
 pub fn pool(home: &Home, disks: &[(&str, &str)]) {
     let disk = |(path, size): &(&str, &str)| format!("{{ path = '{path}', class = 'slow', size = '{size}' }}");

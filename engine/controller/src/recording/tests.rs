@@ -16,7 +16,8 @@ const KIB: u64 = 1024;
 /// A controller on one simulated disk, with volumes `a` and `b`.
 async fn controller(sim: &Sim, disk: SimDisk) -> Rc<Controller> {
     let new = NewDisk { path: "disk".into(), device: disk.open(), class: DiskClass::Slow, uuid: [1; 16] };
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
+    let pool =
+        PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20, floating_percent: 0 };
     format(&[new], &pool).await.unwrap();
     let opener: Opener = Box::new(move |_| Ok(disk.open() as Rc<dyn Block>));
     let (shared, paths) = (Arc::new(InProcess::new()), ["disk".to_owned()]);

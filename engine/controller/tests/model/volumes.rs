@@ -226,8 +226,8 @@ pub async fn create(
     (name, seed): (String, u64),
 ) {
     let blocks = rng.random_range(8..200);
-    let layouts = [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::None];
-    let layouts = if reference.borrow().unmirrored { &layouts[..] } else { &layouts[..3] };
+    let layouts = [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating, Layout::None];
+    let layouts = if reference.borrow().unmirrored { &layouts[..] } else { &layouts[..4] };
     let spec = VolumeSpec {
         name: name.clone(),
         size_bytes: (blocks * BLOCK) as u64,

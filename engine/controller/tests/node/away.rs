@@ -22,7 +22,13 @@ const SLOW: usize = 4;
 fn formatted(sim: &Sim) -> Vec<SimDisk> {
     let disk = |at: usize| sim.disk(&format!("disk{at}"), DiskSpec::nvme(26 << 20));
     let disks: Vec<_> = (0..FAST + SLOW).map(disk).collect();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 2, journal_bytes: 5 << 20 };
+    let pool = PoolSpec {
+        uuid: [9; 16],
+        extent_bytes: 64 << 10,
+        controllers: 2,
+        journal_bytes: 5 << 20,
+        floating_percent: 12,
+    };
     crate::rig::format(sim, &disks, FAST, &pool);
     disks
 }
@@ -143,7 +149,7 @@ fn refused(layout: Layout, away: usize) -> usize {
 
 #[test]
 fn one_disk_is_done_without_where_there_is_another_copy() {
-    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
         assert_eq!(refused(layout, 1), 0, "{layout:?}");
     }
 }
@@ -151,7 +157,7 @@ fn one_disk_is_done_without_where_there_is_another_copy() {
 #[test]
 fn the_only_copy_is_waited_for() {
     assert_eq!(refused(Layout::None, 1), SLOW);
-    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
         assert!(refused(layout, 2) > 0, "{layout:?}");
     }
 }

@@ -35,7 +35,8 @@ impl Rig {
         };
         let slow = (0..slow).map(|at| disk(&format!("slow{at}"), slow_mib));
         let disks: Vec<_> = [disk("fast0", 48), disk("fast1", 48)].into_iter().chain(slow).collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20 };
+        let pool =
+            PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20, floating_percent: 12 };
         crate::rig::format(&sim, &disks, 2, &pool);
         Self { sim, disks, settings }
     }
@@ -417,7 +418,7 @@ fn a_stop_leaves_no_stripe_half_written() {
 
 #[test]
 fn disks_that_refuse_for_a_moment_stay_in_service() {
-    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
         let rig = Rig::new(4, 8, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
         rig.run(async |controller, _| {
             let device = create(controller, "v", 256, layout).await;
@@ -478,7 +479,7 @@ fn the_end_of_the_largest_volume_can_be_asked_for() {
 /// A flush that a disk refuses may have dropped what it was for, whatever the disk says next.
 #[test]
 fn a_flush_that_is_refused_is_not_believed_the_next_time() {
-    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
         let rig = Rig::new(4, 8, 64 << 10, Settings::default());
         rig.run(async |controller, _| {
             let device = create(controller, "v", 64, layout).await;
@@ -500,6 +501,45 @@ fn a_flush_that_is_refused_is_not_believed_the_next_time() {
             let device = controller.open_volume("v").unwrap();
             for block in 0..64 {
                 assert!(reads(&*device, block, 5).await, "{layout:?}: block {block}");
+            }
+            check(controller).await;
+        });
+    }
+}
+
+/// Writes blocks of a volume whose rows float: each is at home before the next one comes, for a single row goes where the head is.
+async fn write_afloat(controller: &Controller, runtime: &dyn Runtime, device: &dyn Block, byte: u8) {
+    for block in 0..3 {
+        write(device, block, byte).await.unwrap();
+        while controller.info().dirty_bytes > 0 {
+            runtime.sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Rows float, and a disk refuses the flush before their maps are written: the others' are written all the same.
+#[test]
+fn a_flush_that_is_refused_costs_no_other_disk_its_maps() {
+    for refuses in 2..6 {
+        let rig = Rig::new(4, 8, 256 << 10, Settings::default());
+        rig.run(async |controller, runtime| {
+            let device = create(controller, "v", 64, Layout::Floating).await;
+            for byte in 1..4 {
+                write_afloat(controller, runtime, &*device, byte).await;
+                controller.store().checkpoint().await.unwrap();
+            }
+        });
+        rig.run(async |controller, runtime| {
+            let device = controller.open_volume("v").unwrap();
+            write_afloat(controller, runtime, &*device, 4).await;
+            rig.disks[refuses].inject(FaultKind::FlushError);
+            controller.store().checkpoint().await.unwrap();
+            assert_eq!(controller.store().failed_disks(), [DeviceId(refuses as u16)]);
+        });
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for block in 0..3 {
+                assert!(reads(&*device, block, 4).await, "disk {refuses}: block {block}");
             }
             check(controller).await;
         });

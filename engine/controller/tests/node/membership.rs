@@ -28,7 +28,13 @@ impl Rig {
         let sizes =
             [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("fast9", 18), ("slow9", 8)];
         let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+        let pool = PoolSpec {
+            uuid: [9; 16],
+            extent_bytes: 64 << 10,
+            controllers: CONTROLLERS,
+            journal_bytes: 5 << 20,
+            floating_percent: 0,
+        };
         crate::rig::format(&sim, &disks[..5], 2, &pool);
         Self { sim, disks }
     }
@@ -222,7 +228,13 @@ fn a_long_rebuild_does_not_fill_the_journal() {
     let sim = Sim::new(5);
     let sizes = [("fast0", 18), ("slow0", 256), ("slow1", 256), ("slow2", 256)];
     let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+    let pool = PoolSpec {
+        uuid: [9; 16],
+        extent_bytes: 64 << 10,
+        controllers: CONTROLLERS,
+        journal_bytes: 5 << 20,
+        floating_percent: 0,
+    };
     crate::rig::format(&sim, &disks, 1, &pool);
     let rig = Rig { sim, disks };
     let done = rig.run(&["fast0", "slow0", "slow1", "slow2"], async |node, runtime| {
@@ -381,7 +393,8 @@ async fn all_serve(node: &Node) {
 fn the_last_disk_that_works_is_tried_again() {
     let sim = Sim::new(7);
     let disks = vec![sim.disk("only", DiskSpec::nvme(64 << 20))];
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
+    let pool =
+        PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20, floating_percent: 0 };
     crate::rig::format(&sim, &disks, 0, &pool);
     let rig = Rig { sim, disks };
     let done = rig.run(&["only"], async |node, _| {

@@ -29,9 +29,15 @@ fn formatted(sim: &Sim) -> Vec<SimDisk> {
 /// Two fast disks, and three slow ones that are like this.
 fn formatted_with(sim: &Sim, slow: impl Fn(u64) -> DiskSpec) -> Vec<SimDisk> {
     let disk =
-        |at: usize| sim.disk(&format!("disk{at}"), if at < 2 { DiskSpec::nvme(26 << 20) } else { slow(26 << 20) });
+        |at: usize| sim.disk(&format!("disk{at}"), if at < 2 { DiskSpec::nvme(26 << 20) } else { slow(30 << 20) });
     let disks: Vec<_> = (0..5).map(disk).collect();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+    let pool = PoolSpec {
+        uuid: [9; 16],
+        extent_bytes: 64 << 10,
+        controllers: CONTROLLERS,
+        journal_bytes: 5 << 20,
+        floating_percent: 12,
+    };
     crate::rig::format(sim, &disks, 2, &pool);
     disks
 }
@@ -218,12 +224,16 @@ fn a_volume_with_a_hot_area_goes_cold_and_is_hot_again_where_it_went() {
 
 #[test]
 fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
+    [Layout::Raid5, Layout::Floating].into_iter().for_each(leaves_nothing);
+}
+
+fn leaves_nothing(layout: Layout) {
     let sim = Sim::new(3);
     let disks = formatted(&sim);
     let runtime: Rc<dyn Runtime> = sim.runtime();
     sim.block_on(async {
         let (node, controllers) = started(&disks, &runtime).await;
-        controllers[0].store().create(volume("v", 512, Layout::Raid5)).await.unwrap();
+        controllers[0].store().create(volume("v", 512, layout)).await.unwrap();
         let device = controllers[0].open_volume("v").unwrap();
         let going = async {
             for block in 0..512 {
@@ -254,6 +264,47 @@ fn a_volume_with_parity_leaves_nothing_in_the_old_journal() {
         }
         let report = node.check(Check::Repair).await.unwrap();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    });
+}
+
+/// A floating volume comes and goes: each controller reads where its rows lie from the disks, however well it knew that before.
+#[test]
+fn floating_rows_are_found_wherever_their_volume_goes() {
+    let sim = Sim::new(8);
+    let disks = formatted(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        controllers[0].store().create(volume("v", 256, Layout::Floating)).await.unwrap();
+        let device = controllers[0].open_volume("v").unwrap();
+        for (turn, to) in [1, 0, 2, 1, 0].into_iter().enumerate() {
+            let turn = turn as u8 + 1;
+            for block in 0..256 {
+                write(&*device, block * 37 % 256, turn).await;
+            }
+            node.move_volume("v", to).await.unwrap();
+            for block in 0..256 {
+                reads(&*device, block, turn).await;
+            }
+            // Rows that lie elsewhere from now on.
+            for block in (0..256).step_by(3) {
+                write(&*device, block, turn).await;
+            }
+            let report = node.check(Check::Repair).await.unwrap();
+            assert!(report.violations.is_empty() && report.repaired == 0, "turn {turn}: {report:#?}");
+        }
+        device.flush().await.unwrap();
+    });
+    sim.crash();
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, controllers) = started(&disks, &runtime).await;
+        let device = controllers[0].open_volume("v").unwrap();
+        for block in 0..256 {
+            reads(&*device, block, 5).await;
+        }
+        let report = node.check(Check::Repair).await.unwrap();
+        assert!(report.violations.is_empty() && report.repaired == 0, "{report:#?}");
     });
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 192;
 const EXTENT: u64 = 64 << 10;
-const LAYOUTS: [Layout; 3] = [Layout::Mirror, Layout::Raid5, Layout::HotMirror];
+const LAYOUTS: [Layout; 4] = [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating];
 /// Disks that hold data: their numbers in the pool.
 const SLOW: std::ops::Range<u16> = 2..8;
 
@@ -49,7 +49,13 @@ impl Rig {
         let spec = |mib: u64| DiskSpec { jitter: 0.5, rotational: seed.is_multiple_of(2), ..DiskSpec::nvme(mib << 20) };
         let slow = SLOW.map(|id| sim.disk(&format!("slow{id}"), spec(16)));
         let disks: Vec<_> = ["fast0", "fast1"].map(|name| sim.disk(name, spec(20))).into_iter().chain(slow).collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20 };
+        let pool = PoolSpec {
+            uuid: [9; 16],
+            extent_bytes: EXTENT,
+            controllers: 1,
+            journal_bytes: 5 << 20,
+            floating_percent: 12,
+        };
         crate::rig::format(&sim, &disks, 2, &pool);
         let settings = Settings {
             write_buffer_bytes: 256 << 10,

@@ -15,7 +15,13 @@ const BYTES: usize = 1 << 20;
 fn disks(sim: &Sim) -> Vec<SimDisk> {
     let sizes = [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("slow3", 8)];
     let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
+    let pool = PoolSpec {
+        uuid: [9; 16],
+        extent_bytes: 64 << 10,
+        controllers: 1,
+        journal_bytes: 5 << 20,
+        floating_percent: 12,
+    };
     crate::rig::format(sim, &disks, 2, &pool);
     disks
 }
@@ -71,7 +77,7 @@ fn stalled(layout: Layout, stalls: usize) -> (Duration, Vec<DeviceId>) {
 
 #[test]
 fn a_disk_that_does_not_answer_goes_out_of_service() {
-    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
         for stalls in [0, 3] {
             let (longest, failed) = stalled(layout, stalls);
             assert_eq!(failed, [DeviceId(stalls as u16)], "{layout:?}");

@@ -28,8 +28,13 @@ impl Rig {
         let sim = Sim::new(11);
         let spec = || DiskSpec { discard: Discard::Unsupported, ..DiskSpec::nvme(32 << 20) };
         let disks: Vec<_> = (0..disks).map(|at| sim.disk(&format!("disk{at}"), spec())).collect();
-        let pool =
-            PoolSpec { uuid: [9; 16], extent_bytes: (REGION * BLOCK) as u64, controllers: 1, journal_bytes: 8 << 20 };
+        let pool = PoolSpec {
+            uuid: [9; 16],
+            extent_bytes: (REGION * BLOCK) as u64,
+            controllers: 1,
+            journal_bytes: 8 << 20,
+            floating_percent: 0,
+        };
         crate::rig::format(&sim, &disks, fast, &pool);
         Self { sim, disks, layout, often_bytes: Cell::new(0), versions: RefCell::new(vec![vec![0]; REGION * REGIONS]) }
     }

@@ -23,7 +23,8 @@ impl Rig {
         let sim = Sim::new(3);
         let disks: Vec<_> = (0..4).map(|at| sim.disk(&format!("disk{at}"), DiskSpec::nvme(32 << 20))).collect();
         let extent_bytes = (EXTENT * BLOCK) as u64;
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20 };
+        let pool =
+            PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20, floating_percent: 0 };
         crate::rig::format(&sim, &disks, 0, &pool);
         Self { sim, disks }
     }

@@ -41,7 +41,8 @@ impl Rig {
         let spec = || DiskSpec { rotational: disk_queue > 0, ..DiskSpec::constant(64 << 20, Duration::from_millis(4)) };
         let slow = ["slow0", "slow1", "slow2", "slow3"].map(|name| sim.disk(name, spec()));
         let disks: Vec<_> = fast.into_iter().chain(slow).collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 5 << 20 };
+        let pool =
+            PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 5 << 20, floating_percent: 0 };
         crate::rig::format(&sim, &disks, 2, &pool);
         let settings = Settings { write_buffer_bytes: 1 << 20, pages: 4096, disk_queue, ..Settings::default() };
         Self { sim, disks, settings }
@@ -260,7 +261,8 @@ fn what_lives_on_fast_disks_takes_their_space() {
     let sim = Sim::new(4);
     let names = ["fast0", "fast1", "slow0", "slow1", "slow2"];
     let disks = names.map(|name| sim.disk(name, DiskSpec::nvme(if name < "s" { 30 } else { 64 } << 20)));
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20 };
+    let pool =
+        PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20, floating_percent: 0 };
     crate::rig::format(&sim, &disks[..2], 2, &pool);
     let runtime: Rc<dyn Runtime> = sim.runtime();
     sim.block_on(async {

@@ -126,7 +126,10 @@ impl Inner {
         if volume.stays() {
             return Some("it is being made or resized");
         }
-        let restless = |extent: &Rc<Extent>| !extent.is_settled() || extent.group.is_moving();
+        let restless = |extent: &Rc<Extent>| {
+            // The new owner reads pages and maps from the disks.
+            !extent.is_settled() || !extent.group.is_settled() || extent.group.is_moving()
+        };
         if volume.any_mapped(|extent| extent.fast().is_some()) {
             return Some("some of it lies in the fast tier");
         }

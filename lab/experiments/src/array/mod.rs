@@ -29,7 +29,7 @@ use kura_trace::TraceError;
 use response::EQUAL_MS;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use systems::{ALIKE, HOT, SYSTEMS, System};
+use systems::{ALIKE, SYSTEMS, System};
 
 /// Seconds of arrivals under way with which an array is overloaded.
 const BEHIND_S: f64 = 4.0;
@@ -177,11 +177,13 @@ fn under_and_near(curve: &dyn Fn(&System) -> Curve, mode: &str) -> Vec<Criterion
     let says = "hot mirroring is faster than RAID5 and floating";
     let lower = "lower than it, but good enough for its cost";
     let mut criteria = Vec::new();
-    for [hot, raid5, mirror] in &ALIKE {
-        let [ours, under, near] = [hot, raid5, mirror].map(curve);
-        let least = under.least_over(&ours);
-        let name = format!("{} over {}: 90th percentile{mode}, least over the rates", raid5.title, hot.title);
-        criteria.push(Criterion::number(name, least, "above 1", least.is_finite() && least > 1.0).against(says));
+    for [hot, raid5, floating, mirror] in &ALIKE {
+        let [ours, near] = [hot, mirror].map(curve);
+        for under in [raid5, floating] {
+            let least = curve(under).least_over(&ours);
+            let name = format!("{} over {}: 90th percentile{mode}, least over the rates", under.title, hot.title);
+            criteria.push(Criterion::number(name, least, "above 1", least.is_finite() && least > 1.0).against(says));
+        }
         let most = ours.over(&near).fold(f64::NEG_INFINITY, f64::max);
         let name = format!("{} over {}: 90th percentile{mode}, most where both keep up", hot.title, mirror.title);
         let holds = most.is_finite() && most <= NEAR.0;
@@ -189,15 +191,6 @@ fn under_and_near(curve: &dyn Fn(&System) -> Curve, mode: &str) -> Vec<Criterion
         let name = format!("{} over {}: highest rate{mode}", hot.title, mirror.title);
         criteria.push(highest_rate(name, &ours, &near).against(lower));
     }
-    // Decided, and said in the documents: it is not there yet.
-    let floating = Criterion {
-        name: format!("floating data and parity over {}: 90th percentile{mode}, least over the rates", HOT.title),
-        paper: None,
-        ours: "not run".into(),
-        bound: "above 1".to_owned(),
-        holds: false,
-    };
-    criteria.push(floating.against(says));
     criteria
 }
 

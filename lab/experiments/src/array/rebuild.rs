@@ -3,7 +3,7 @@
 
 use super::curve::Curve;
 use super::response::NOISE;
-use super::systems::{HOT, MIRROR_DISKS, MIRROR_TRACKS, RAID5, RAID5_QUEUED, System};
+use super::systems::{FLOATING, HOT, MIRROR_DISKS, MIRROR_TRACKS, RAID5, RAID5_QUEUED, System};
 use super::{Config, Measured, RATES, kept_up, lines, measured, points, system, under_and_near, warmed};
 use crate::experiment::{About, Experiment, Point, Progress, Setting};
 use crate::findings::{Criterion, Findings, Table};
@@ -129,7 +129,7 @@ fn criteria(results: &[(Point<Config>, Option<Data>)]) -> Vec<Criterion> {
         let name = format!("time of the rebuild, kura's hot mirroring over RAID5{as_what}, most over the rates");
         criteria.push(Criterion::number(name, longest, "at most 0.333", longest.is_finite() && longest <= 1.0 / 3.0));
     }
-    for system in [RAID5, MIRROR_DISKS, MIRROR_TRACKS] {
+    for system in [RAID5, FLOATING, MIRROR_DISKS, MIRROR_TRACKS] {
         let name = format!("deepest fall of the 90th percentile as arrivals come faster, rebuilding, {}", system.title);
         let fall = during(&system).deepest_fall();
         criteria.push(Criterion::at_most(name, fall, NOISE).against("it rises: only hot mirroring's does not always"));

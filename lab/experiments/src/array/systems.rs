@@ -24,6 +24,8 @@ pub struct System {
     pub disk_queue: usize,
     /// The numbers of the hot area, where it has one.
     pub hot: HotSettings,
+    /// Room in which data and parity float, in percent of the data and parity.
+    pub floating_percent: u8,
 }
 
 /// 3 * (5D+P).
@@ -37,6 +39,17 @@ pub const RAID5: System = System {
     rebuild_width: 1,
     disk_queue: 0,
     hot: HotSettings::MOGI1996,
+    floating_percent: 0,
+};
+
+/// The same disks, with the tenth of them that hot mirroring has for its mirrored area as room to float.
+pub const FLOATING: System = System {
+    name: "floating",
+    title: "floating",
+    layout: Layout::Floating,
+    write_buffer: 0.001,
+    floating_percent: 11,
+    ..RAID5
 };
 
 /// Mirror with one and a half times the disks.
@@ -78,6 +91,10 @@ pub const HOT: System = System {
 pub const RAID5_QUEUED: System =
     System { name: "raid5-queued", title: "RAID5, queued", rebuild_width: 4, disk_queue: 1, ..RAID5 };
 
+/// Floating data and parity with the same.
+pub const FLOATING_QUEUED: System =
+    System { name: "floating-queued", title: "floating, queued", rebuild_width: 4, disk_queue: 1, ..FLOATING };
+
 /// The mirror with more disks, with the same.
 pub const MIRROR_QUEUED: System = System {
     name: "mirror-x1.5-disks-queued",
@@ -87,12 +104,14 @@ pub const MIRROR_QUEUED: System = System {
     ..MIRROR_DISKS
 };
 
-/// Each scheme of hot mirroring with the RAID5 and the mirror that have the same queues and the same rebuild: the layout is what
-/// is judged.
-pub const ALIKE: [[System; 3]; 2] = [[HOT_PAPER, RAID5, MIRROR_DISKS], [HOT, RAID5_QUEUED, MIRROR_QUEUED]];
+/// Each scheme of hot mirroring with the RAID5, the floating and the mirror that have the same queues and the same rebuild: the layout
+/// is what is judged.
+pub const ALIKE: [[System; 4]; 2] =
+    [[HOT_PAPER, RAID5, FLOATING, MIRROR_DISKS], [HOT, RAID5_QUEUED, FLOATING_QUEUED, MIRROR_QUEUED]];
 
 /// All of them, in the order of the figures' legends.
-pub const SYSTEMS: &[System] = &[RAID5, MIRROR_DISKS, MIRROR_TRACKS, HOT_PAPER, HOT, RAID5_QUEUED, MIRROR_QUEUED];
+pub const SYSTEMS: &[System] =
+    &[RAID5, FLOATING, MIRROR_DISKS, MIRROR_TRACKS, HOT_PAPER, HOT, RAID5_QUEUED, FLOATING_QUEUED, MIRROR_QUEUED];
 
 /// Disks of an array whose tracks are not multiplied, and the part of their bytes that is data: what all are held against.
 const DISKS: u64 = 18;
@@ -131,6 +150,7 @@ impl System {
             controllers: 1,
             extent_bytes,
             journal_bytes,
+            floating_percent: self.floating_percent,
             settings,
             // A disk under the heaviest load is slow, not gone; and the paper has no tiers.
             disk_timeout_s: 0,
@@ -145,7 +165,16 @@ impl System {
         let (part, whole) = DATA_SHARE;
         let share_bytes =
             (data_bytes * whole).div_ceil(part * DISKS) * self.tracks / RotatingSpec::paper().tracks_per_cylinder;
-        let size_bytes = with_own(share_bytes, extent_bytes(data_bytes));
+        let extent_bytes = extent_bytes(data_bytes);
+        let size_bytes = match self.floating_percent {
+            0 => with_own(share_bytes, extent_bytes, 0),
+            percent => {
+                let rows = extent_bytes / 4096;
+                let spare_bytes = (rows * u64::from(percent)).div_ceil(100) * 4096;
+                let map_bytes = (rows * 2 + 40).next_multiple_of(4096);
+                with_own(share_bytes * 100 / (100 + u64::from(percent)), extent_bytes, spare_bytes + 2 * map_bytes)
+            }
+        };
         let cylinders = size_bytes.div_ceil(self.tracks * paper.track_bytes());
         let stretch = paper.cylinders as f64 / cylinders as f64;
         let spec = RotatingSpec {
@@ -167,10 +196,10 @@ fn extent_bytes(data_bytes: u64) -> u64 {
     (data_bytes / EXTENTS).next_power_of_two().clamp(64 << 10, 64 * MIB)
 }
 
-/// Bytes of a disk that is to hold `share_bytes` of extents: four checksum pages an extent, rounded up to extents, and
-/// the label's place.
-fn with_own(share_bytes: u64, extent_bytes: u64) -> u64 {
+/// Bytes of a disk that is to hold `share_bytes` of extents: four checksum pages an extent, and what else is `beside_bytes` it,
+/// rounded up to extents, and the label's place.
+fn with_own(share_bytes: u64, extent_bytes: u64, beside_bytes: u64) -> u64 {
     let page_bytes = (extent_bytes / 4096 * 5 + 64).next_multiple_of(4096);
     let extents = share_bytes.div_ceil(extent_bytes) + 1;
-    extents * (extent_bytes + 4 * page_bytes) + 4 * MIB
+    extents * (extent_bytes + 4 * page_bytes + beside_bytes) + 4 * MIB
 }

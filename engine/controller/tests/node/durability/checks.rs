@@ -38,7 +38,7 @@ fn a_check_beside_a_writer_finds_nothing() {
 /// More is bad on a disk than the journal holds: one check mends all of it, and waits for room where there is none.
 #[test]
 fn a_check_mends_more_than_the_journal_holds() {
-    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
         let rig = Rig::new(4, 32, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
         rig.run(async |controller, _| {
             let device = create(controller, "v", 10240, layout).await;

@@ -1,6 +1,6 @@
 //! Pages of checksums, of the hot area and of fast copies that rot, or that a disk does not read.
 
-use super::{BLOCK, Rig, all_hot, block, check, create, hot_rig, reads, write};
+use super::{BLOCK, Rig, all_hot, block, check, create, hot_rig, reads, write, write_afloat};
 use kura_block::{DeviceId, Runtime};
 use kura_controller::{Check, Controller, Layout, Settings};
 use kura_sim::{FaultKind, Place};
@@ -66,6 +66,77 @@ fn a_check_mends_pages() {
             let device = controller.open_volume("v").unwrap();
             for at in 0..BLOCKS {
                 assert!(reads(&*device, at, 2).await, "{layout:?} {rots}: block {at}");
+            }
+        });
+    }
+}
+
+/// A disk fails while pages are written, and is back after a power cut, with older ones: those are not taken for the newest where
+/// the other disk refuses its own.
+#[test]
+fn a_disk_that_missed_a_page_does_not_tell_it() {
+    let rig = Rig::new(2, DISK >> 20, 64 << 10, Settings::default());
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", BLOCKS, Layout::Mirror).await;
+        for (at, byte) in [(1, 1), (2, 2)] {
+            write(&*device, at, byte).await.unwrap();
+            if at == 1 {
+                controller.store().checkpoint().await.unwrap();
+            }
+        }
+        while controller.info().dirty_bytes > 0 {
+            runtime.sleep(Duration::from_millis(10)).await;
+        }
+        rig.disks[2].inject(FaultKind::WriteError);
+        let clear = device.discard(3 * BLOCK as u64, BLOCK as u64);
+        let (made, cleared) = futures::join!(controller.store().checkpoint(), clear);
+        made.and(cleared).unwrap();
+        assert_eq!(controller.store().failed_disks(), [DeviceId(2)]);
+    });
+    let newest = |disk: usize| {
+        let sequence = |page: &Place| {
+            let Place::Range(at) = page else { unreachable!() };
+            u64::from_le_bytes(rig.disks[disk].at_rest(at.start + 32, 8)[..].try_into().unwrap())
+        };
+        pages(&rig, disk, &[b"KuPC"]).into_iter().max_by_key(sequence).unwrap()
+    };
+    // A write that is refused may have come to anything.
+    rig.disks[2].inject(FaultKind::BitRot(newest(2), 3));
+    rig.disks[3].inject(FaultKind::ReadError(newest(3)));
+    rig.run(async |controller, _| {
+        let device = controller.open_volume("v").unwrap();
+        let read = device.read(2 * BLOCK as u64, BLOCK).await;
+        assert!(read.is_err(), "it reads as {}", read.unwrap().contiguous()[0]);
+    });
+}
+
+/// The maps of floating rows rot on a disk, or are refused, while they are in memory: a check writes them again. Then another disk
+/// fails, and what only these maps told is there.
+#[test]
+fn a_check_mends_maps() {
+    for rots in [true, false] {
+        let rig = rig();
+        rig.run(async |controller, runtime| {
+            let device = create(controller, "v", BLOCKS, Layout::Floating).await;
+            for byte in 1..4 {
+                write_afloat(controller, runtime, &*device, byte).await;
+                controller.store().checkpoint().await.unwrap();
+            }
+            let bad = pages(&rig, 2, &[b"KuFM"]);
+            assert!(bad.len() > 1, "no row floated");
+            for at in bad {
+                rig.disks[2].inject(if rots { FaultKind::BitRot(at, 3) } else { FaultKind::ReadError(at) });
+            }
+            let found = controller.store().check(Check::Verify).await.unwrap();
+            assert!(found.violations.is_empty() && found.repaired > 0, "{rots}: {found:?}");
+            assert_eq!(check(controller).await, found.repaired, "{rots}");
+            assert_eq!(check(controller).await, 0, "{rots}: something was left to the next check");
+        });
+        rig.disks[3].inject(FaultKind::Dead);
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            for at in 0..3 {
+                assert!(reads(&*device, at, 3).await, "{rots}: block {at}");
             }
         });
     }

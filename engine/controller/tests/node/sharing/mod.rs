@@ -37,7 +37,8 @@ fn formatted(sim: &Sim, controllers: u16, disk_bytes: u64) -> Vec<SimDisk> {
         uuid: [id as u8 + 1; 16],
     };
     let new: Vec<_> = disks.iter().enumerate().map(new).collect();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers, journal_bytes: 8 << 20 };
+    let pool =
+        PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers, journal_bytes: 8 << 20, floating_percent: 0 };
     sim.block_on(format(&new, &pool)).unwrap();
     disks
 }

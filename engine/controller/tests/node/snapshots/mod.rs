@@ -50,7 +50,13 @@ impl Rig {
         let fast = ["fast0", "fast1"].map(|name| sim.disk(name, DiskSpec::nvme(fast_bytes)));
         let disks: Vec<_> =
             fast.into_iter().chain(["slow0", "slow1", "slow2"].map(|name| sim.disk(name, slow()))).collect();
-        let pool = PoolSpec { uuid: [9; 16], extent_bytes, controllers: CONTROLLERS, journal_bytes: 5 << 20 };
+        let pool = PoolSpec {
+            uuid: [9; 16],
+            extent_bytes,
+            controllers: CONTROLLERS,
+            journal_bytes: 5 << 20,
+            floating_percent: 0,
+        };
         crate::rig::format(&sim, &disks, 2, &pool);
         Self {
             sim,

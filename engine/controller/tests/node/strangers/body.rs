@@ -26,7 +26,8 @@ pub fn start(data: &[u8]) -> bool {
     let sim = Sim::new(1);
     sim.set_limit(Duration::from_hours(1));
     let disks: Vec<_> = DISKS.iter().map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).collect();
-    let pool = PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20 };
+    let pool =
+        PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers: 1, journal_bytes: 5 << 20, floating_percent: 0 };
     rig::format(&sim, &disks, CARRIERS, &pool);
     let runtime: Rc<dyn Runtime> = sim.runtime();
     sim.block_on(use_it(&disks, &runtime));
