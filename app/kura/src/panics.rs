@@ -2,8 +2,8 @@
 //!
 //! One is a fault of kura: on a thread of the engine nobody knows what it has left half changed, and the process ends, as from a power
 //! cut. But what strangers send over HTTP goes through parsers of many libraries before anything of kura looks at it, and one
-//! request that none of them foresaw must not end everybody's volumes: on the threads that serve HTTP a panic ends the connection, or
-//! the job, and nothing else. They ask the engine by messages, and hold nothing of it.
+//! request that none of them foresaw must not end everybody's volumes: on the threads that serve HTTP a panic ends the connection and
+//! nothing else. They ask the engine by messages, and hold nothing of it; what is not to stop halfway goes on elsewhere.
 
 use std::panic;
 

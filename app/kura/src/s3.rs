@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
@@ -60,6 +61,8 @@ pub fn is_ours(volume: &str) -> bool {
 pub struct Objects {
     /// Its buckets and access keys.
     pub directory: Arc<Directory>,
+    /// Where that goes on which is not to stop halfway: not on threads that serve HTTP, which end it when they panic.
+    runtime: Handle,
     node: Node,
     store: Mutex<mpsc::UnboundedSender<Message>>,
     options: Options,
@@ -147,7 +150,8 @@ impl Objects {
         let store = open(node, VOLUME.to_owned(), options).await?;
         let snapshots = Arc::new(Past(node.clone()));
         let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await?;
-        Ok(Arc::new(Self { directory, node: node.clone(), store: Mutex::new(store), options, keys_file }))
+        let runtime = Handle::current();
+        Ok(Arc::new(Self { directory, runtime, node: node.clone(), store: Mutex::new(store), options, keys_file }))
     }
 
     /// The store as the REST door has it.
@@ -168,7 +172,7 @@ impl Objects {
     pub async fn roll_back(self: &Arc<Self>, snapshot: &str) -> kura_block::Result<()> {
         let (objects, snapshot) = (Arc::clone(self), snapshot.to_owned());
         // It goes on although nobody waits for it any more: in the midst of it there is no store.
-        let rolled = tokio::spawn(async move { objects.go_back(&snapshot).await });
+        let rolled = self.runtime.spawn(async move { objects.go_back(&snapshot).await });
         rolled.await.map_err(|error| Error::retry(format!("the rollback did not finish: {error}")))?
     }
 

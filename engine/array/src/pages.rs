@@ -250,10 +250,17 @@ impl Array {
         false
     }
 
-    /// The disk and the byte on it where a block of a place lies, as far as that is known.
-    pub fn lies_at(&self, berth: &Berth, block: usize) -> (DeviceId, u64) {
+    /// The disk and the byte on it where a block of a place lies; `None` where a map tells that, and is not in memory.
+    pub fn lies_at(&self, berth: &Berth, block: usize) -> Option<(DeviceId, u64)> {
         let Place { device, extent } = berth.place;
-        let begin = self.member(device).map_or(0, |member| member.plan.extent_at(extent));
-        (device, begin + (berth.position(block) * BLOCK_BYTES) as u64)
+        let begin = self.member(device)?.plan.extent_at(extent);
+        Some((device, begin + (berth.position(block)? * BLOCK_BYTES) as u64))
+    }
+
+    /// The same of the map, of a place whose rows float.
+    pub fn map_lies_at(&self, berth: &Berth) -> Option<(DeviceId, u64)> {
+        let Place { device, extent } = berth.place;
+        let plan = self.member(device).filter(|_| berth.floats())?.plan;
+        Some((device, plan.map_at(extent, 0, 0)))
     }
 }

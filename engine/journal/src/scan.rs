@@ -14,14 +14,17 @@ use std::rc::Rc;
 pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) -> Result<()> {
     shape.check()?;
     // Epochs begin at a number drawn from the pool's UUID and the controller: what an earlier pool left in the ring, or a
-    // write of another controller that landed here, is foreign to this one.
-    let pool = identity.pool.iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte)) >> 2;
-    let epoch = pool + (u64::from(identity.controller) << 32);
+    // write of another controller that landed here, is foreign to this one. So do LSNs, which tell apart whose pages lie on a
+    // disk: an earlier pool had volumes and extents of the same numbers.
+    let [epochs, lsns] =
+        [0, 8].map(|at| identity.pool[at..at + 8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
+    let epoch = (epochs >> 2) + (u64::from(identity.controller) << 32);
+    let first = Lsn((lsns >> 4).max(1));
     let root = Root {
         generation: 1,
         epoch,
-        tail_lsn: Lsn(1),
-        tables: TablesRef { lsn: Lsn(1), crc: crc32c::crc32c(&[]), ..TablesRef::default() },
+        tail_lsn: first,
+        tables: TablesRef { lsn: first, crc: crc32c::crc32c(&[]), ..TablesRef::default() },
         live_copies: (1 << copies.len()) - 1,
         ..Root::default()
     };

@@ -12,7 +12,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const SHAPE: Shape = Shape { tables_bytes: 64 << 10, ring_bytes: Shape::RING_MIN_BYTES.next_multiple_of(4096) };
-const IDENTITY: Identity = Identity { pool: [3; 16], controller: 1 };
+/// LSNs of this pool begin at 1.
+const IDENTITY: Identity = Identity { pool: [3, 3, 3, 3, 3, 3, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0], controller: 1 };
 
 struct Rig {
     sim: Sim,

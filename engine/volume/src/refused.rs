@@ -175,7 +175,8 @@ impl Inner {
     pub async fn read_each(&self, berth: &Berth, first: usize, blocks: usize, urgency: Urgency) -> Vec<Read> {
         let error = match self.array.read_place(berth, first, blocks, urgency).await {
             Ok(data) => {
-                self.refused.answered((first..first + blocks).map(|block| self.array.lies_at(berth, block)));
+                let read = (first..first + blocks).filter_map(|block| self.array.lies_at(berth, block));
+                self.refused.answered(read.chain(self.array.map_lies_at(berth)));
                 let block = |at: usize| data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES).contiguous();
                 return (0..blocks).map(|at| Read::Found(block(at))).collect();
             }
@@ -184,17 +185,20 @@ impl Inner {
         if !self.array.works(berth.place) {
             return (0..blocks).map(|_| Read::Lost).collect();
         }
-        let mut read = Vec::new();
-        if blocks > 1 {
+        let known = self.array.lies_at(berth, first);
+        if known.is_some() && blocks > 1 {
+            let mut read = Vec::new();
             for at in first..first + blocks {
                 read.extend(Box::pin(self.read_each(berth, at, 1, urgency)).await);
             }
             return read;
         }
-        let (device, offset) = self.array.lies_at(berth, first);
-        let refusal = Refusal { device, offset, error };
-        read.push(self.weigh(&[refusal]).await.map_or(Read::Lost, Read::Refused));
-        read
+        // Where it is not known what lies where, the map was refused, and with it all of them.
+        let Some((device, offset)) = known.or_else(|| self.array.map_lies_at(berth)) else {
+            return (0..blocks).map(|_| Read::Lost).collect();
+        };
+        let waits = self.weigh(&[Refusal { device, offset, error }]).await;
+        (0..blocks).map(|_| waits.clone().map_or(Read::Lost, Read::Refused)).collect()
     }
 
     /// Reads a block of which perhaps no copy is good: `None` when each is lost or bad. An error while one of them is refused.

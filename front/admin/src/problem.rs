@@ -6,7 +6,6 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use kura_block::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinError;
 use utoipa::ToSchema;
 
 /// What to do about a [`Problem`]; the engine's kinds and the door's own.
@@ -37,8 +36,6 @@ pub enum ProblemKind {
     Unauthorized,
     /// The request comes from a page of another site.
     Forbidden,
-    /// kura itself is wrong.
-    Fault,
 }
 
 /// An error: the body of every answer whose status is 400 or above.
@@ -64,15 +61,6 @@ impl Problem {
     }
 }
 
-impl From<JoinError> for Problem {
-    fn from(ended: JoinError) -> Self {
-        if ended.is_panic() {
-            return Self::new(ProblemKind::Fault, "a fault in kura ended this");
-        }
-        Error::retry("the server is stopping").into()
-    }
-}
-
 impl ProblemKind {
     fn remedy(self) -> Option<&'static str> {
         Some(match self {
@@ -83,7 +71,6 @@ impl ProblemKind {
             Self::Unauthorized => {
                 "show the server's admin.token: `kura` takes it as KURA_TOKEN or --token, others send `Authorization: Bearer TOKEN`"
             }
-            Self::Fault => "please report it, with what the server's log says of it",
             // What is full says of what, and what makes room.
             Self::Full
             | Self::Busy
@@ -101,7 +88,7 @@ impl ProblemKind {
         match self {
             Self::Retry | Self::Fenced => StatusCode::SERVICE_UNAVAILABLE,
             Self::Full => StatusCode::INSUFFICIENT_STORAGE,
-            Self::Corrupt | Self::Device | Self::Fault => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Corrupt | Self::Device => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::Missing => StatusCode::NOT_FOUND,
             Self::Exists | Self::Busy => StatusCode::CONFLICT,

@@ -13,6 +13,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 use tracing::Instrument;
 
@@ -25,6 +26,8 @@ const PAGE: usize = 1000;
 
 /// The buckets and access keys of an object store. Every change of them goes through this.
 pub struct Directory {
+    /// Where that goes on which is not to stop halfway: not on threads that serve HTTP, which end it when they panic.
+    runtime: Handle,
     known: RwLock<Known>,
     past: Past,
     /// Held by whoever changes something: what is stored and what is known change in the same order.
@@ -73,7 +76,8 @@ impl Directory {
             known.keep(keys.collect(), &mut owed).await?;
         }
         let (known, past) = (RwLock::new(known), Past::new(snapshots));
-        Ok(Arc::new(Self { known, past, changing: Mutex::new(owed), sweep: Notify::new() }))
+        let runtime = Handle::current();
+        Ok(Arc::new(Self { runtime, known, past, changing: Mutex::new(owed), sweep: Notify::new() }))
     }
 
     /// Goes over to the store behind the door that `change` resolves to: this one as it was before, the access keys
@@ -195,6 +199,19 @@ impl Directory {
         self.look(|known| known.keys.values().cloned().collect())
     }
 
+    /// Does something to its end although nobody may wait for it any more, as when a client goes away: the store does its part all
+    /// the same, and what is known would fall behind what is stored.
+    pub(crate) async fn to_its_end<T, E>(
+        &self,
+        change: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
+    ) -> std::result::Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Stopped> + Send + 'static,
+    {
+        self.runtime.spawn(change.in_current_span()).await.map_err(|_| E::from(Stopped))?
+    }
+
     /// Makes a bucket: `Exists` when there is one of this name, `Invalid` when it cannot be one's name.
     pub async fn create_bucket(self: &Arc<Self>, name: &str) -> Result<Arc<Bucket>> {
         if !AwsNameValidation::new().validate_bucket_name(name) || split(name).is_some() {
@@ -203,24 +220,23 @@ impl Directory {
             )));
         }
         let (own, name) = (Arc::clone(self), name.to_owned());
-        to_its_end(async move {
+        self.to_its_end(async move {
             let _turn = own.changing.lock().await;
             let (made, home) = (name.clone(), own.home());
-            let way = home.way.clone();
+            let (way, parts_of) = (home.way.clone(), home.clone());
             let create = async move |store: Store| {
                 let now = now_ms();
                 if store.partition(made.as_bytes()).await.is_err() {
                     // What a bucket of this name may have left when a crash came between its end and its uploads'.
-                    forget_uploads(&store, &made, &home).await?;
+                    forget_uploads(&store, &made, &parts_of).await?;
                 }
-                let partition = store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await?;
-                Ok(Bucket::of(partition, home))
+                store.create_partition(made.as_bytes(), Bucket::attributes(now), now).await
             };
-            let bucket = way.ask(create).await.map_err(|error: Error| match error.kind() {
+            let partition = way.ask(create).await.map_err(|error: Error| match error.kind() {
                 Kind::Exists => Error::exists(format!("bucket {name}: exists already; choose another name")),
                 _ => error,
             })?;
-            let bucket = Arc::new(bucket);
+            let bucket = Arc::new(Bucket::of(partition, home));
             own.note(|known| known.buckets.insert(name, Arc::clone(&bucket)));
             Ok(bucket)
         })
@@ -230,7 +246,7 @@ impl Directory {
     /// Deletes a bucket: `Busy` while there are objects, versions or delete markers in it.
     pub async fn delete_bucket(self: &Arc<Self>, name: &str) -> Result<()> {
         let (own, name) = (Arc::clone(self), name.to_owned());
-        to_its_end(async move {
+        self.to_its_end(async move {
             let _turn = own.changing.lock().await;
             let (removed, home) = (name.clone(), own.home());
             let way = home.way.clone();
@@ -256,24 +272,22 @@ impl Directory {
     /// Sets or removes what is set on a bucket.
     pub(crate) async fn set(self: &Arc<Self>, name: &str, setting: Setting, value: Option<Vec<u8>>) -> S3Result<()> {
         let (own, name) = (Arc::clone(self), name.to_owned());
-        to_its_end(async move {
+        self.to_its_end(async move {
             let _turn = own.changing.lock().await;
             // Also where what is set cannot be read: so it is mended.
             let home = own.named(&name).map_err(no_bucket)?.home.clone();
             let way = home.way.clone();
             let partition = name.as_bytes().to_vec();
             let change = vec![(setting.attribute().to_owned(), value)];
-            let set = async move |store: Store| {
-                Ok(Bucket::of(store.set_partition_attributes(&partition, None, change).await?, home))
-            };
-            let bucket = way.ask(set).await.map_err(|error: Error| match error.kind() {
+            let set = async move |store: Store| store.set_partition_attributes(&partition, None, change).await;
+            let partition = way.ask(set).await.map_err(|error: Error| match error.kind() {
                 Kind::Invalid => problem(
                     S3ErrorCode::MaxMessageLengthExceeded,
                     format!("what is set on bucket {name} takes too much: {error}"),
                 ),
                 _ => refusal(error),
             })?;
-            own.note(|known| known.buckets.insert(name, Arc::new(bucket)));
+            own.note(|known| known.buckets.insert(name, Arc::new(Bucket::of(partition, home))));
             if setting == Setting::Lifecycle {
                 own.sweep.notify_one();
             }
@@ -285,7 +299,7 @@ impl Directory {
     /// Makes an access key.
     pub async fn create_key(self: &Arc<Self>, new: NewKey) -> Result<Arc<Key>> {
         let own = Arc::clone(self);
-        to_its_end(async move {
+        self.to_its_end(async move {
             let _turn = own.turn_for_keys().await?;
             let key = Key::generate(new, now_ms());
             let (partition, id, attributes, modified_ms) =
@@ -308,7 +322,7 @@ impl Directory {
     /// there is none.
     pub async fn revoke_key(self: &Arc<Self>, id: &str) -> Result<()> {
         let (own, id) = (Arc::clone(self), id.to_owned());
-        to_its_end(async move {
+        self.to_its_end(async move {
             let _turn = own.turn_for_keys().await?;
             own.check_revoke_key(&id)?;
             let (partition, name) = (own.look(|known| known.keys_partition), id.as_bytes().to_vec());
@@ -338,18 +352,6 @@ pub(crate) fn not_empty(name: &str) -> Error {
     Error::busy(format!(
         "bucket {name}: it is not empty: delete its objects and their versions, which `kura object list {name} --versions` lists"
     ))
-}
-
-/// Does something to its end although nobody may wait for it any more, as when a client goes away: the store does its part all
-/// the same, and what is known would fall behind what is stored.
-pub(crate) async fn to_its_end<T, E>(
-    change: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
-) -> std::result::Result<T, E>
-where
-    T: Send + 'static,
-    E: From<Stopped> + Send + 'static,
-{
-    tokio::spawn(change.in_current_span()).await.map_err(|_| E::from(Stopped))?
 }
 
 /// Reads what there is in the store at the end of `way`; what a new one lacks is made.

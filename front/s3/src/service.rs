@@ -1,7 +1,7 @@
 //! The service: what all of S3's operations have at hand.
 
 use crate::access::{Access, Auth};
-use crate::directory::{Directory, to_its_end};
+use crate::directory::Directory;
 use crate::document::DOCUMENT_BYTES;
 use crate::past::bucket_of;
 use futures::future::BoxFuture;
@@ -33,11 +33,12 @@ impl Service {
     /// each time that it is tried again. Beyond [`COPIES`] at a time, one ends when its client goes.
     pub(crate) async fn copied<T: Send + 'static>(&self, copy: BoxFuture<'static, S3Result<T>>) -> S3Result<T> {
         let Ok(place) = Arc::clone(&self.copies).try_acquire_owned() else { return copy.await };
-        to_its_end(async move {
-            let _place = place;
-            copy.await
-        })
-        .await
+        self.directory
+            .to_its_end(async move {
+                let _place = place;
+                copy.await
+            })
+            .await
     }
 
     /// The same behind signatures and access rules.

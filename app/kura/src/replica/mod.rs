@@ -23,11 +23,14 @@ use kura_controller::Node;
 use record::Records;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 
 /// What the REST door asks.
 #[derive(Clone)]
 pub struct Keeper {
+    /// Where that goes on which is not to stop halfway: not on threads that serve HTTP, which end it when they panic.
+    runtime: Handle,
     node: Node,
     copies: Arc<Copies>,
     jobs: ReplicationJobs,
@@ -39,7 +42,7 @@ impl Keeper {
     /// The copies of a data directory.
     pub fn open(data: &DataDir, node: Node) -> anyhow::Result<Self> {
         let copies = Arc::new(Copies::open(data, node.clone())?);
-        Ok(Self { node, copies, jobs: ReplicationJobs::of(data), work: Arc::default() })
+        Ok(Self { runtime: Handle::current(), node, copies, jobs: ReplicationJobs::of(data), work: Arc::default() })
     }
 
     /// What this node copies to others.
@@ -60,7 +63,7 @@ impl Keeper {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let (turn, work) = (Arc::clone(&self.work), work(Arc::clone(&self.copies), volume.to_owned()));
-        let work = tokio::spawn(async move {
+        let work = self.runtime.spawn(async move {
             let _turn = turn.read().await;
             work.await
         });

@@ -173,10 +173,17 @@ impl From<Place> for Berth {
 }
 
 impl Berth {
-    /// Where a row lies, as far as that is known.
-    pub(crate) fn position(&self, row: usize) -> usize {
-        let map = self.rows.as_ref().map(|rows| rows.map.borrow());
-        map.as_ref().and_then(|map| map.as_ref()).map_or(row, |map| map.position(row))
+    /// Where a row lies; `None` where that is not known, since it floats and the map is not in memory.
+    pub(crate) fn position(&self, row: usize) -> Option<usize> {
+        match &self.rows {
+            Some(rows) => rows.map.borrow().as_ref().map(|map| map.position(row)),
+            None => Some(row),
+        }
+    }
+
+    /// True where a map says where rows lie.
+    pub(crate) fn floats(&self) -> bool {
+        self.rows.is_some()
     }
 }
 
@@ -382,6 +389,11 @@ impl Array {
         let _finding = rows.finding.lock().await;
         if rows.map.borrow().is_none() {
             let (map, version, whole) = self.find_map(rows).await?;
+            let known = rows.version.get();
+            if known.sequence > 0 && version.is_none_or(|found| found < known) {
+                let name = Self::name(&[rows.place]);
+                return Err(Error::device(format!("the map of {name} is older than the one that was written")));
+            }
             rows.durable.set(version.is_none());
             rows.version.set(version.unwrap_or(rows.version.get()));
             rows.map.replace(Some(map));

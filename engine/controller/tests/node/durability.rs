@@ -23,6 +23,7 @@ const BLOCK: usize = 4096;
 struct Rig {
     sim: Sim,
     disks: Vec<SimDisk>,
+    extent_bytes: u64,
     settings: Settings,
 }
 
@@ -35,10 +36,16 @@ impl Rig {
         };
         let slow = (0..slow).map(|at| disk(&format!("slow{at}"), slow_mib));
         let disks: Vec<_> = [disk("fast0", 48), disk("fast1", 48)].into_iter().chain(slow).collect();
-        let pool =
-            PoolSpec { uuid: [9; 16], extent_bytes, controllers: 1, journal_bytes: 8 << 20, floating_percent: 12 };
-        crate::rig::format(&sim, &disks, 2, &pool);
-        Self { sim, disks, settings }
+        let rig = Self { sim, disks, extent_bytes, settings };
+        rig.format([9; 16]);
+        rig
+    }
+
+    /// Makes a pool of the disks, whatever they have.
+    fn format(&self, uuid: [u8; 16]) {
+        let Self { extent_bytes, .. } = *self;
+        let pool = PoolSpec { uuid, extent_bytes, controllers: 1, journal_bytes: 8 << 20, floating_percent: 12 };
+        crate::rig::format(&self.sim, &self.disks, 2, &pool);
     }
 
     async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {

@@ -24,6 +24,7 @@ use kura_controller::Node;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Deserialize;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -107,6 +108,8 @@ struct Removal {
 
 struct Door {
     admin: Admin,
+    /// Where that goes on which is not to stop halfway: not on threads that serve HTTP, which end it when they panic.
+    runtime: Handle,
     jobs: Jobs,
     /// Held while a disk joins: two that are at one path would both take it.
     joining: tokio::sync::Mutex<()>,
@@ -198,7 +201,12 @@ pub fn router(admin: Admin) -> Router {
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .with_state(Arc::new(Door { admin, jobs: Jobs::default(), joining: tokio::sync::Mutex::default() }))
+        .with_state(Arc::new(Door {
+            admin,
+            runtime: Handle::current(),
+            jobs: Jobs::here(),
+            joining: tokio::sync::Mutex::default(),
+        }))
 }
 
 /// Says how the token is shown where the server has one, which is not everywhere.

@@ -48,7 +48,7 @@ pub(super) async fn add_disk(
     new: Result<Json<NewDisk>, JsonRejection>,
 ) -> Result<Response, Problem> {
     let (new, dry_run) = (new?.0, trial?.dry_run);
-    let added = to_its_end(async move {
+    let added = door.to_its_end(|door| async move {
         let _alone = door.joining.lock().await;
         // What is refused leaves no file behind.
         let (path, class, inspected) = (new.path.clone(), new.class.into(), new.clone());
@@ -85,7 +85,7 @@ pub(super) async fn fail_disk(
         door.admin.node.check_fail_disk(DeviceId(id), force).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let job = to_its_end(async move {
+    let job = door.to_its_end(|door| async move {
         door.admin.node.fail_disk(DeviceId(id), force).await?;
         tracing::warn!(disk = id, "disk failed by hand");
         let failed = door.disk(id).await?;
@@ -116,7 +116,7 @@ pub(super) async fn remove_disk(
         door.admin.node.check_remove_disk(DeviceId(id), None).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let job = to_its_end(async move { door.remove_disk(id).await });
+    let job = door.to_its_end(|door| async move { door.remove_disk(id).await });
     Ok(accepted(job.await?).into_response())
 }
 
@@ -141,7 +141,7 @@ pub(super) async fn replace_disk(
 ) -> Result<Response, Problem> {
     let (id, Replacement { path, size_bytes, force }) = (id?.0, new?.0);
     let dry_run = trial?.dry_run;
-    let job = to_its_end(async move {
+    let job = door.to_its_end(|door| async move {
         let _alone = door.joining.lock().await;
         let new = NewDisk { path, class: door.disk(id).await?.class, size_bytes, force };
         let inspected = new.clone();
@@ -223,14 +223,17 @@ impl Admin {
     }
 }
 
-/// Does work that is not to stop halfway, also where whoever asked for it has gone.
-async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Problem>> + Send + 'static,
-) -> Result<T, Problem> {
-    tokio::spawn(work.in_current_span()).await?
-}
-
 impl Door {
+    /// Does work that is not to stop halfway, also where whoever asked for it has gone.
+    async fn to_its_end<T, F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>) -> F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Problem>> + Send + 'static,
+    {
+        let done = self.runtime.spawn(work(Arc::clone(self)).in_current_span()).await;
+        done.map_err(|_| Problem::from(Error::retry("the server is stopping")))?
+    }
+
     async fn disk(&self, id: u16) -> Result<Disk, Problem> {
         let disk = self.admin.pool().await?.disks.into_iter().find(|disk| disk.id == id);
         disk.ok_or_else(|| Problem::new(ProblemKind::Missing, format!("disk {id}: no such disk")))

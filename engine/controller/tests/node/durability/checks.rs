@@ -39,7 +39,7 @@ fn a_check_beside_a_writer_finds_nothing() {
 #[test]
 fn a_check_mends_more_than_the_journal_holds() {
     for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
-        let rig = Rig::new(4, 32, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
+        let rig = Rig::new(4, 40, 64 << 10, Settings { write_buffer_bytes: 256 << 10, ..Settings::default() });
         rig.run(async |controller, _| {
             let device = create(controller, "v", 10240, layout).await;
             for at in 0..640 {
@@ -50,7 +50,7 @@ fn a_check_mends_more_than_the_journal_holds() {
         let disk = &rig.disks[2];
         let bad = rig.sim.block_on(async {
             let (device, mut bad) = (disk.open(), 0);
-            for at in (0..32 << 20).step_by(BLOCK) {
+            for at in (0..40 << 20).step_by(BLOCK) {
                 if disk.at_rest(at, BLOCK) == [1; BLOCK] {
                     device.write(at, Buf::copy_of(&[9; BLOCK]).into(), true).await.unwrap();
                     bad += 1;
