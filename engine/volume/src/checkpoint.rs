@@ -161,7 +161,7 @@ impl Inner {
     }
 
     /// How far the tail can move at once: as far as the journal takes the records that bring the blocks before there to
-    /// their places.
+    /// their places. What it has of them already it need not take.
     fn reachable(&self, head: Lsn) -> Lsn {
         let usage = self.journal().usage();
         let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.stripes.flying_debt.get());
@@ -173,7 +173,9 @@ impl Inner {
         let mut waiting: Vec<Lsn> = Vec::new();
         for volume in tables.volumes.homes().values().filter(|volume| volume.shape.parity) {
             let dirty = volume.dirty.borrow();
-            waiting.extend(dirty.values().filter(|entry| entry.data.is_some()).map(|entry| entry.lsn));
+            let dirty =
+                dirty.iter().filter(|(block, entry)| entry.data.is_some() && !self.is_announced(volume, **block));
+            waiting.extend(dirty.map(|(_, entry)| entry.lsn));
         }
         waiting.sort_unstable();
         waiting.get(blocks).map_or(head, |lsn| head.min(Lsn(lsn.0.max(self.journal().tail().0 + 1))))
@@ -221,7 +223,7 @@ impl Inner {
         leaving.written = true;
         drop(leaving);
         // No stripe has been written since the flush: all that was written before is at rest.
-        self.stripes.touched.borrow_mut().clear();
+        self.stripes.announced.borrow_mut().clear();
         Ok(())
     }
 

@@ -291,7 +291,7 @@ impl Inner {
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
         // Nor must what is written from now on: this checkpoint may fail yet, and what was written before counts as at rest.
-        self.stripes.touched.borrow_mut().clear();
+        self.stripes.announced.borrow_mut().clear();
         self.settle_returned(returned);
         let mut slots = Vec::new();
         for (volume, block, id) in cooled {

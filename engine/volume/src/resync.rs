@@ -3,11 +3,12 @@
 use crate::record::{ParityRow, Rest};
 use crate::store::Inner;
 use crate::stripe::{Slot, Stripe, StripeId};
+use crate::stripes::Word;
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::parity::{bits, xor};
 use kura_array::{Berth, Urgency};
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Result};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Result};
 use kura_journal::Lsn;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,7 +24,8 @@ pub(crate) struct Resync {
 
 /// A row that may be torn.
 struct Torn {
-    written: u32,
+    word: Word,
+    lsn: Lsn,
     /// The XOR of the columns that were not written; `None` when nobody knows.
     rest: Option<Buf>,
 }
@@ -86,7 +88,9 @@ impl Inner {
                 }
             }
             if record.lsn >= resync.settled {
-                resync.rows.insert(((volume.id, born, stripe), row), Torn { written: told.written, rest });
+                let given = rest.as_deref().filter(|_| told.rest == Rest::Given);
+                let word = Word { written: told.written, rest: (told.rest, given.map(Checksum::of)) };
+                resync.rows.insert(((volume.id, born, stripe), row), Torn { word, lsn: record.lsn, rest });
             }
         }
         Ok(())
@@ -102,7 +106,7 @@ impl Inner {
             if extent.owner.born != born {
                 return None;
             }
-            self.stripes.touch(id, row, volume.shape.chunk_blocks.into(), torn.written);
+            self.stripes.announce(id, row, volume.shape.chunk_blocks.into(), torn.word, torn.lsn);
             Some((self.stripe_of(&extent, stripe), row, torn))
         });
         let mut work = stream::iter(rows).map(|(at, row, torn)| self.resync_row(at, row, torn)).buffer_unordered(WIDTH);
@@ -116,7 +120,7 @@ impl Inner {
     async fn resync_row(&self, at: Stripe, row: usize, torn: Torn) -> Result<()> {
         let Some(rest) = torn.rest else { return Ok(()) };
         let mut found = Vec::new();
-        for column in bits(torn.written) {
+        for column in bits(torn.word.written) {
             let berth = at.berth(Slot::Column(column));
             match self.array.read_place(&berth, at.at(row), 1, Urgency::Client).await {
                 Ok(block) => found.push(block.contiguous()),

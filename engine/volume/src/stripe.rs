@@ -17,12 +17,13 @@ use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
 use crate::refused::Read;
 use crate::store::Inner;
-use crate::stripes::Stripes;
+use crate::stripes::{Stripes, Word};
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
 use kura_array::{Berth, Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
+use kura_journal::Lsn;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -171,8 +172,7 @@ impl Inner {
     ) -> StripeRow {
         let shape = volume.shape;
         let columns = usize::from(shape.columns);
-        let touched =
-            self.stripes.touched.borrow().get(&stripe_id(volume, extents, stripe)).map_or(0, |rows| rows[row]);
+        let touched = self.stripes.announced(stripe_id(volume, extents, stripe), row).columns;
         let mut facts = Row { touched, parity: self.array.works(at.place(Slot::Parity)), ..Row::default() };
         let mut expected: SmallVec<[Option<Checksum>; 8]> = SmallVec::from_elem(None, columns);
         let mut nobodys = 0;
@@ -358,7 +358,8 @@ impl Inner {
         rows.into_values().collect()
     }
 
-    /// Says durably which places will be written, and what the others of their rows come to.
+    /// Says durably which places will be written, and what the others of their rows come to. What the log says already is not said
+    /// again: starts that come to nothing, one after another, would fill it.
     async fn announce(
         &self,
         flight: &Flight,
@@ -369,7 +370,8 @@ impl Inner {
         let volume = &*flight.volume;
         let id = stripe_id(volume, &flight.extents, stripe);
         let born = flight.extents.first().map_or(0, |extent| extent.owner.born);
-        let (mut data, mut checksums, mut told) = (Bufs::new(), Vec::new(), Vec::new());
+        let (mut data, mut checksums, mut told, mut words) = (Bufs::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut said_at = Lsn(0);
         for (row, solution) in rows.iter().zip(solved) {
             let rest = solution.as_ref().and_then(|solution| solution.rest.clone());
             let rests = match (solution, &rest) {
@@ -378,21 +380,39 @@ impl Inner {
                 (Some(_), Some(_)) => Rest::Given,
             };
             let written = row.facts.new | row.facts.touched & row.facts.counted;
+            let word = Word { written, rest: (rests, rest.as_deref().map(Checksum::of)) };
+            if let Some((said, lsn)) = self.stripes.announced(id, row.row).last
+                && said == word
+            {
+                said_at = said_at.max(lsn);
+                continue;
+            }
+            words.push((row.row, word));
             told.push(ParityRow { row: row.row as u16, written, rest: rests });
-            if let Some(rest) = rest {
-                checksums.push(Checksum::of(&rest));
+            if let (Some(rest), Some(checksum)) = (rest, word.rest.1) {
                 data.push(rest);
+                checksums.push(checksum);
             }
         }
-        let lsn = self.append_data(&Record::Parity { volume: volume.id, stripe, born, rows: told }, &data, &checksums);
-        let chunk = usize::from(volume.shape.chunk_blocks);
-        for row in rows {
-            self.stripes.touch(id, row.row, chunk, row.facts.new);
+        if !told.is_empty() {
+            let record = Record::Parity { volume: volume.id, stripe, born, rows: told };
+            said_at = self.append_data(&record, &data, &checksums);
+            for (row, word) in words {
+                self.stripes.announce(id, row, volume.shape.chunk_blocks.into(), word, said_at);
+            }
         }
         for (block, ..) in &flight.blocks {
             self.put_in_parity(&flight.extents, *block);
         }
-        self.journal().commit(kura_journal::Lsn(lsn.0 + 1)).await
+        self.journal().commit(Lsn(said_at.0 + 1)).await
+    }
+
+    /// True where the log says already that the place of a block will be written.
+    pub fn is_announced(&self, volume: &VolumeState, block: u64) -> bool {
+        let Some(piece) = volume.shape.pieces(block..block + 1).next() else { return false };
+        let Some(extent) = volume.extent(self.index_of(block)) else { return false };
+        let row = self.stripes.announced((volume.id, extent.owner.born, piece.stripe), piece.rows.start);
+        row.last.is_some_and(|(word, _)| word.written & 1 << piece.column != 0)
     }
 
     /// Says durably that the places of a row that hold nothing that is read will be written, and its parity to agree with all that lie there.
@@ -415,8 +435,9 @@ impl Inner {
         let checksum = Checksum::of(&rest);
         let record = Record::Parity { volume: volume.id, stripe, born, rows };
         let lsn = self.append_data(&record, &Bufs::from(rest), &[checksum]);
-        self.stripes.touch(id, row.row, volume.shape.chunk_blocks.into(), written);
-        self.journal().commit(kura_journal::Lsn(lsn.0 + 1)).await
+        let word = Word { written, rest: (Rest::Given, Some(checksum)) };
+        self.stripes.announce(id, row.row, volume.shape.chunk_blocks.into(), word, lsn);
+        self.journal().commit(Lsn(lsn.0 + 1)).await
     }
 
     /// Notes that the place of a block counts in parity from now on.

@@ -1,11 +1,30 @@
 //! A controller's stripes with parity: what happens to them just now, and what a crash would find of them.
 
+use crate::record::Rest;
 use crate::stripe::StripeId;
-use kura_block::Error;
+use kura_block::{Checksum, Error};
 use kura_journal::Lsn;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+
+/// What the log says of a row that was written since the last checkpoint.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Announced {
+    /// Columns that may be found old or new after a crash.
+    pub columns: u32,
+    /// The last word on it, which is the one that counts, and the record that has it.
+    pub last: Option<(Word, Lsn)>,
+}
+
+/// What a record says of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// The columns that are written.
+    pub written: u32,
+    /// The others, and the checksum of their XOR where it is given.
+    pub rest: (Rest, Option<Checksum>),
+}
 
 #[derive(Default)]
 pub(crate) struct Stripes {
@@ -17,8 +36,8 @@ pub(crate) struct Stripes {
     pub flying_debt: Cell<u64>,
     /// One was left with data and parity apart: no checkpoint is made any more.
     pub torn: Cell<bool>,
-    /// For rows, the columns written since the last checkpoint.
-    pub touched: RefCell<BTreeMap<StripeId, Vec<u32>>>,
+    /// Rows written since the last checkpoint.
+    pub announced: RefCell<BTreeMap<StripeId, Vec<Announced>>>,
     /// While a checkpoint is made, only blocks with a record below go to places with parity.
     pub parity_below: Cell<Option<Lsn>>,
 }
@@ -34,9 +53,15 @@ impl Stripes {
         taken
     }
 
-    /// Notes that columns of a row may be found old or new after a crash.
-    pub fn touch(&self, id: StripeId, row: usize, chunk: usize, columns: u32) {
-        let mut touched = self.touched.borrow_mut();
-        touched.entry(id).or_insert_with(|| vec![0; chunk])[row] |= columns;
+    /// What the log says of a row.
+    pub fn announced(&self, id: StripeId, row: usize) -> Announced {
+        self.announced.borrow().get(&id).map_or_else(Announced::default, |rows| rows[row])
+    }
+
+    /// Notes that the log says of a row, one of `chunk`, that these columns may be found old or new after a crash.
+    pub fn announce(&self, id: StripeId, row: usize, chunk: usize, word: Word, lsn: Lsn) {
+        let mut announced = self.announced.borrow_mut();
+        let row = &mut announced.entry(id).or_insert_with(|| vec![Announced::default(); chunk])[row];
+        *row = Announced { columns: row.columns | word.written, last: Some((word, lsn)) };
     }
 }

@@ -552,3 +552,40 @@ fn a_flush_that_is_refused_costs_no_other_disk_its_maps() {
         });
     }
 }
+
+/// The power goes again and again before the first checkpoint after a start is done, which says of each row that it will be written:
+/// the journal does not fill with that, and a start that lasts brings everything home.
+#[test]
+fn starts_that_come_to_nothing_do_not_fill_the_journal() {
+    const BLOCKS: usize = 3072;
+    let rig = Rig::new(4, 48, 64 << 10, Settings { raid_width: Some(4), ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", BLOCKS, Layout::Raid5).await;
+        device.write(0, Buf::copy_of(&vec![1; BLOCKS * BLOCK]).into(), false).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        for disk in &rig.disks[2..] {
+            disk.inject(FaultKind::Slow { times: 4000, lasts: Duration::MAX });
+        }
+        let writes = try_join_all((0..BLOCKS).step_by(8).map(|at| write(&*device, at, 2)));
+        assert!(done_within(writes, runtime, Duration::from_secs(1)).await);
+        device.flush().await.unwrap();
+    });
+    let mut used = Vec::new();
+    for _ in 0..16 {
+        rig.run(async |controller, runtime| {
+            let checkpoint = controller.store().checkpoint();
+            assert!(!done_within(checkpoint, runtime, Duration::from_millis(600)).await, "{used:?}");
+            used.push(controller.store().status().journal_used_bytes);
+        });
+    }
+    assert!(used[8..].iter().all(|bytes| *bytes == used[8]), "{used:?}");
+    rig.run(async |controller, _| {
+        controller.store().checkpoint().await.unwrap();
+        assert!(controller.store().status().journal_used_bytes < used[8] / 4);
+        let device = controller.open_volume("v").unwrap();
+        for at in 0..BLOCKS {
+            assert!(reads(&*device, at, if at % 8 == 0 { 2 } else { 1 }).await, "block {at}");
+        }
+        check(controller).await;
+    });
+}
