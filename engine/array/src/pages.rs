@@ -39,6 +39,8 @@ pub struct Sought<P> {
     pub told: bool,
     /// True when anything was read.
     pub reachable: bool,
+    /// True when a disk in service was read and does not have the newest version: a crash came between, or it rotted.
+    pub uneven: bool,
 }
 
 impl<P> Sought<P> {
@@ -213,15 +215,18 @@ impl Array {
         decode: impl Fn(&Buf) -> Option<P>,
         sequence: impl Fn(&P) -> u64,
     ) -> Sought<P> {
-        let mut sought = Sought { newest: None, refused: Vec::new(), told: false, reachable: false };
-        let mut told = [false; 2];
+        let mut sought = Sought { newest: None, refused: Vec::new(), told: false, reachable: false, uneven: false };
+        let (mut told, mut versions) = ([false; 2], Vec::new());
         for (device, slots, bytes) in kept {
             for (turn, offset) in slots.into_iter().enumerate() {
                 match self.read_disk(device, offset, bytes, Urgency::Client).await {
                     Ok(found) => {
                         sought.reachable = true;
                         let found = decode(&found.contiguous());
-                        told[turn] |= self.is_in_service(device);
+                        if self.is_in_service(device) {
+                            told[turn] = true;
+                            versions.push((turn, found.as_ref().map(&sequence)));
+                        }
                         sought.newest = sought.newest.into_iter().chain(found).max_by_key(&sequence);
                     }
                     Err(error) if self.is_in_service(device) => {
@@ -233,6 +238,10 @@ impl Array {
             }
         }
         sought.told = told == [true; 2];
+        if let Some(newest) = sought.newest.as_ref().map(&sequence) {
+            let is_behind = |(turn, has): (usize, Option<u64>)| turn as u64 == newest % 2 && has != Some(newest);
+            sought.uneven = versions.into_iter().any(is_behind);
+        }
         // Where nothing is good, what was refused may be.
         if sought.told && sought.newest.is_some() {
             sought.refused.clear();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Pages written at once.
-const WIDTH: usize = 16;
+pub(crate) const WIDTH: usize = 16;
 /// Space given up goes back to the pool after this long at the latest.
 const GIVE_BACK: Duration = Duration::from_secs(1);
 /// How long to wait before trying a checkpoint again that failed.
@@ -161,7 +161,7 @@ impl Inner {
     }
 
     /// How far the tail can move at once: as far as the journal takes the records that bring the blocks before there to
-    /// their places. What it has of them already it need not take.
+    /// their places. What it has of them already it need not take, unless a disk fails meanwhile, which takes little.
     fn reachable(&self, head: Lsn) -> Lsn {
         let usage = self.journal().usage();
         let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.stripes.flying_debt.get());
@@ -204,6 +204,7 @@ impl Inner {
         self.flush_disks().await?;
         maps.written();
         self.give_up_cooled(self.take_returned(returned));
+        self.level_pages().await?;
         let (mut leaving, reflected, tables) = loop {
             let leaving = Leaving::take(self);
             let (reflected, failed) = (journal.next_lsn(), self.tables.borrow().failed.len());

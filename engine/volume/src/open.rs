@@ -181,6 +181,7 @@ impl Inner {
             last_checkpoint: Cell::new(Duration::ZERO),
             loaded: RefCell::new(VecDeque::new()),
             dirty_pages: RefCell::default(),
+            uneven: RefCell::default(),
             stripes: Stripes::default(),
             drain: Cell::new((Lsn(0), 0)),
             straight: Straight::default(),

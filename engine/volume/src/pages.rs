@@ -6,15 +6,25 @@
 //! newer than any that may still come to light.
 
 use crate::check::Report;
+use crate::checkpoint::WIDTH;
 use crate::extent::{Extent, Group, Pins};
 use crate::life::Life;
 use crate::refused::{APART, TIMES};
 use crate::store::Inner;
 use crate::tables::VolumeState;
+use futures::{StreamExt, stream};
 use kura_array::hot::HotPage;
-use kura_array::{Array, Blocks, FastPage, LOST_STEP, Lacking, Page, PageOwner, Place, Sought};
+use kura_array::{Array, Blocks, FastPage, LOST_STEP, Lacking, Page, PageOwner, Place, Places, Sought};
 use kura_block::{Error, Result};
 use std::rc::Rc;
+
+/// A page that a crash left behind with its newest version on one of its disks only.
+#[derive(Clone)]
+pub(crate) enum Uneven {
+    Extent(Rc<Extent>),
+    Hot(Places, u64),
+    Fast(Places, PageOwner),
+}
 
 impl Inner {
     /// Notes that an extent's page differs from the one on the disks.
@@ -89,11 +99,57 @@ impl Inner {
         }
     }
 
+    fn note_uneven<P>(&self, sought: &Sought<P>, page: impl FnOnce() -> Uneven) {
+        if sought.uneven && self.life.get() == Life::Recovering {
+            self.uneven.borrow_mut().push(page());
+        }
+    }
+
+    /// Writes to all of its disks what a crash left on one of them only. The next version goes over the one before, which the
+    /// others have still: with the power going again in the midst of that, they would have none.
+    pub async fn level_pages(&self) -> Result<()> {
+        let uneven = self.uneven.borrow().clone();
+        if uneven.is_empty() {
+            return Ok(());
+        }
+        let writes = stream::iter(&uneven).map(|page| async move {
+            match self.lacks(page).await {
+                Some(lacking) => self.array.write_lacking(&lacking).await,
+                None => Vec::new(),
+            }
+        });
+        let failures: Vec<_> = writes.buffer_unordered(WIDTH).collect().await;
+        self.heed(failures.into_iter().flatten()).await?;
+        self.flush_disks().await?;
+        self.uneven.take();
+        Ok(())
+    }
+
+    /// Where the newest version of a page that is on the disks is not.
+    async fn lacks(&self, page: &Uneven) -> Option<Lacking> {
+        match page {
+            Uneven::Extent(extent) => {
+                let (site, member, owner) = (extent.group.site(), extent.member(), extent.owner);
+                let newest = sure(self.array.read_page(&site, member, owner).await)?;
+                self.array.page_lacks(&site, member, owner, &newest).await
+            }
+            Uneven::Hot(places, born) => {
+                let newest = sure(self.array.read_hot_page(places, (self.id.0, *born)).await)?;
+                self.array.hot_page_lacks(places, &newest).await
+            }
+            Uneven::Fast(places, owner) => {
+                let newest = sure(self.array.read_fast_page(places, *owner).await)?;
+                self.array.fast_page_lacks(places, &newest).await
+            }
+        }
+    }
+
     /// The page of an extent, and whether it stands for one that is lost; `Corrupt` when there is none, `Device` when it cannot
     /// be read now. One that was `written` is lost when nothing that was read is it.
-    pub async fn find_page(&self, extent: &Extent, written: bool) -> Result<(Page, bool)> {
+    pub async fn find_page(&self, extent: &Rc<Extent>, written: bool) -> Result<(Page, bool)> {
         let seek = async || self.array.read_page(&extent.group.site(), extent.member(), extent.owner).await;
         let sought = self.insist(seek, written).await?;
+        self.note_uneven(&sought, || Uneven::Extent(Rc::clone(extent)));
         let PageOwner { volume, index, .. } = extent.owner;
         let blocks = self.array.extent_blocks();
         if is_lost(&sought, written) {
@@ -123,6 +179,7 @@ impl Inner {
     pub async fn find_hot_page(&self, places: &[Place], born: u64, written: bool) -> Result<Option<HotPage>> {
         let seek = async || self.array.read_hot_page(places, (self.id.0, born)).await;
         let sought = self.insist(seek, written).await?;
+        self.note_uneven(&sought, || Uneven::Hot(places.into(), born));
         let lost = is_lost(&sought, written);
         if !lost && sought.refused.is_empty() {
             return Ok(sought.newest);
@@ -143,6 +200,7 @@ impl Inner {
             return Ok(self.array.read_fast_page(places, owner).await.newest);
         }
         let sought = self.insist(async || self.array.read_fast_page(places, owner).await, written).await?;
+        self.note_uneven(&sought, || Uneven::Fast(places.into(), owner));
         let lost = is_lost(&sought, written);
         if !lost && sought.refused.is_empty() {
             return Ok(sought.newest);
@@ -169,9 +227,7 @@ impl Inner {
         self.mend_page(&format!("the page of {of}"), lacks, report).await;
         let lacks = async || {
             let copy = extent.fast()?;
-            let sought = self.array.read_fast_page(&copy.places, copy.owner).await;
-            // Where a disk refuses there may be a newer one.
-            let newest = sought.newest.filter(|_| sought.refused.is_empty())?;
+            let newest = sure(self.array.read_fast_page(&copy.places, copy.owner).await)?;
             self.array.fast_page_lacks(&copy.places, &newest).await
         };
         self.mend_page(&format!("the page of the fast copy of {of}"), lacks, report).await;
@@ -227,6 +283,11 @@ impl Inner {
             report.violations.push(format!("{name}: a copy is bad and stays so: {error}: run `kura check` again"));
         }
     }
+}
+
+/// The newest version of a page, where there is one: where a disk refuses there may be a newer one.
+fn sure<P>(sought: Sought<P>) -> Option<P> {
+    sought.newest.filter(|_| sought.refused.is_empty())
 }
 
 /// True for a page that is lost: what disks do not read, however often they are asked, may be newer than all that was read, or nothing

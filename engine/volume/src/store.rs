@@ -6,6 +6,7 @@ use crate::fresh::Straight;
 use crate::hot::HotArea;
 use crate::life::Life;
 use crate::owner::Owners;
+use crate::pages::Uneven;
 use crate::policy;
 use crate::rebuild::Held;
 use crate::record::Record;
@@ -65,6 +66,8 @@ pub(crate) struct Inner {
     /// Extents whose page is in memory, in the order of the cache's clock.
     pub loaded: RefCell<VecDeque<Weak<Extent>>>,
     pub dirty_pages: RefCell<Vec<Rc<Extent>>>,
+    /// Found when it opened, to be brought to all of their disks before the next version of any page.
+    pub uneven: RefCell<Vec<Uneven>>,
     pub hot: HotArea,
     /// Controllers of the pool: each has its share of the hot area.
     pub controllers: u16,

@@ -29,7 +29,11 @@ struct Rig {
 
 impl Rig {
     fn new(slow: usize, slow_mib: u64, extent_bytes: u64, settings: Settings) -> Self {
-        let sim = Sim::new(7);
+        Self::seeded(7, slow, slow_mib, extent_bytes, settings)
+    }
+
+    fn seeded(seed: u64, slow: usize, slow_mib: u64, extent_bytes: u64, settings: Settings) -> Self {
+        let sim = Sim::new(seed);
         let disk = |name: &str, mib: u64| {
             let (rotational, discard) = (settings.disk_queue > 0, Discard::Unsupported);
             sim.disk(name, DiskSpec { rotational, discard, ..DiskSpec::nvme(mib << 20) })

@@ -3,7 +3,7 @@
 use super::{BLOCK, Rig, all_hot, block, check, create, hot_rig, reads, write, write_afloat};
 use kura_block::{DeviceId, Runtime};
 use kura_controller::{Check, Controller, Layout, Settings};
-use kura_sim::{FaultKind, Place};
+use kura_sim::{FaultKind, FaultPlan, Place};
 use std::time::Duration;
 
 /// Bytes of a disk of [`hot_rig`] and [`rig`].
@@ -34,6 +34,13 @@ async fn fill(controller: &Controller, layout: Layout) {
             }
         }
         controller.store().checkpoint().await.unwrap();
+    }
+}
+
+/// Waits until the write buffer is empty.
+async fn at_rest(controller: &Controller, runtime: &dyn Runtime) {
+    while controller.info().dirty_bytes > 0 {
+        runtime.sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -85,9 +92,7 @@ fn a_disk_that_missed_a_page_does_not_tell_it() {
                     controller.store().checkpoint().await.unwrap();
                 }
             }
-            while controller.info().dirty_bytes > 0 {
-                runtime.sleep(Duration::from_millis(10)).await;
-            }
+            at_rest(controller, runtime).await;
             rig.disks[2].inject(FaultKind::WriteError);
             // What a restart looks at first is the page, for this: it comes while the checkpoint is made.
             let clear = async {
@@ -114,6 +119,50 @@ fn a_disk_that_missed_a_page_does_not_tell_it() {
             let read = device.read(2 * BLOCK as u64, BLOCK).await;
             assert!(read.is_err(), "{after:?}: it reads as {}", read.unwrap().contiguous()[0]);
         });
+    }
+}
+
+/// The power goes while a page is written, and goes again while the next one is: whichever of its disks is lost then, the other one
+/// has it.
+#[test]
+fn power_that_goes_twice_costs_no_page() {
+    const WRITTEN: usize = 3;
+    let cuts =
+        (0..16).flat_map(|seed| (5..11).flat_map(move |first| (10..24).map(move |second| (seed, first, second))));
+    for (seed, first, second) in cuts {
+        for lost in [2, 3] {
+            // A page of so large an extent has several sectors.
+            let rig = Rig::seeded(seed, 2, DISK >> 20, 1 << 20, Settings::default());
+            rig.run(async |controller, runtime| {
+                let device = create(controller, "v", BLOCKS, Layout::Mirror).await;
+                for turn in 1..3 {
+                    for at in (0..WRITTEN).map(|at| at * 100 + usize::from(turn)) {
+                        write(&*device, at, turn).await.unwrap();
+                    }
+                    at_rest(controller, runtime).await;
+                    if turn == 2 {
+                        rig.cut_power_at(first);
+                    }
+                    let _ = controller.store().checkpoint().await;
+                }
+            });
+            rig.sim.set_plan(&FaultPlan::default());
+            rig.run(async |controller, _| {
+                rig.cut_power_at(second);
+                let _ = controller.store().checkpoint().await;
+            });
+            rig.sim.set_plan(&FaultPlan::default());
+            rig.disks[lost].inject(FaultKind::Dead);
+            rig.run(async |controller, _| {
+                let device = controller.open_volume("v").unwrap();
+                for at in 0..WRITTEN {
+                    for turn in 1..3 {
+                        let at = at * 100 + usize::from(turn);
+                        assert!(reads(&*device, at, turn).await, "{seed} {first} {second} {lost}: block {at}");
+                    }
+                }
+            });
+        }
     }
 }
 
