@@ -39,7 +39,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 const STOP: Duration = Duration::from_secs(9);
 /// Two signals within this time ask for the same.
 const TWICE: Duration = Duration::from_millis(500);
-/// Threads that the doors have at most.
+/// Threads that the doors have at most, and that HTTP has.
 const DOOR_THREADS: usize = 4;
 /// Histograms are folded this often, so that they stay small when nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);

@@ -14,8 +14,8 @@ use std::rc::Rc;
 pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) -> Result<()> {
     shape.check()?;
     // Epochs begin at a number drawn from the pool's UUID and the controller: what an earlier pool left in the ring, or a
-    // write of another controller that landed here, is foreign to this one. So do LSNs, which tell apart whose pages lie on a
-    // disk: an earlier pool had volumes and extents of the same numbers.
+    // write of another controller that landed here, is foreign to this one. LSNs begin at one drawn from the UUID: they tell
+    // apart whose pages lie on a disk, and an earlier pool had volumes and extents of the same numbers.
     let [epochs, lsns] =
         [0, 8].map(|at| identity.pool[at..at + 8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
     let epoch = (epochs >> 2) + (u64::from(identity.controller) << 32);

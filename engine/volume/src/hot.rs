@@ -290,7 +290,8 @@ impl Inner {
         }
         // A replay must not take their stripes for torn: it would not find in the hot area what it misses there.
         self.append(&Record::Settled);
-        // Nor must what is written from now on: this checkpoint may fail yet, and what was written before counts as at rest.
+        // Nor must what is written from now on: this checkpoint may fail yet, and what was written before counts as at rest; what was
+        // said of it before does not count any more.
         self.stripes.announced.borrow_mut().clear();
         self.settle_returned(returned);
         let mut slots = Vec::new();

@@ -350,7 +350,7 @@ impl Inner {
         // What was written home lately was left out: it is stale still.
         extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| self.forget_returned(&copy));
         let born = extents[0].owner.born;
-        self.stripes.announced.borrow_mut().retain(|(of, group, _), _| (*of, *group) != (volume.id, born));
+        self.stripes.announced.borrow_mut().retain(|((of, group, _), _), _| (*of, *group) != (volume.id, born));
         Ok(Some(bytes))
     }
 

@@ -8,7 +8,7 @@ use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::parity::{bits, xor};
 use kura_array::{Berth, Urgency};
-use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Result};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Result};
 use kura_journal::Lsn;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -66,9 +66,10 @@ impl Inner {
         if volume.extent(index).is_none_or(|extent| extent.owner.born != born) {
             return Ok(());
         }
-        let mut data = record.data.clone();
+        let (mut data, mut checksums) = (record.data.clone(), record.checksums.iter());
         for told in rows {
             let row = usize::from(told.row);
+            let checksum = if told.rest == Rest::Given { checksums.next().copied() } else { None };
             let rest = match told.rest {
                 Rest::None => Some(Bufs::zeroes(BLOCK_BYTES).contiguous()),
                 Rest::Unknown => None,
@@ -88,8 +89,7 @@ impl Inner {
                 }
             }
             if record.lsn >= resync.settled {
-                let given = rest.as_deref().filter(|_| told.rest == Rest::Given);
-                let word = Word { written: told.written, rest: (told.rest, given.map(Checksum::of)) };
+                let word = Word { written: told.written, rest: (told.rest, checksum) };
                 resync.rows.insert(((volume.id, born, stripe), row), Torn { word, lsn: record.lsn, rest });
             }
         }
@@ -106,7 +106,7 @@ impl Inner {
             if extent.owner.born != born {
                 return None;
             }
-            self.stripes.announce(id, row, volume.shape.chunk_blocks.into(), torn.word, torn.lsn);
+            self.stripes.announce(id, row, torn.word, torn.lsn);
             Some((self.stripe_of(&extent, stripe), row, torn))
         });
         let mut work = stream::iter(rows).map(|(at, row, torn)| self.resync_row(at, row, torn)).buffer_unordered(WIDTH);

@@ -398,7 +398,7 @@ impl Inner {
             let record = Record::Parity { volume: volume.id, stripe, born, rows: told };
             said_at = self.append_data(&record, &data, &checksums);
             for (row, word) in words {
-                self.stripes.announce(id, row, volume.shape.chunk_blocks.into(), word, said_at);
+                self.stripes.announce(id, row, word, said_at);
             }
         }
         for (block, ..) in &flight.blocks {
@@ -436,7 +436,7 @@ impl Inner {
         let record = Record::Parity { volume: volume.id, stripe, born, rows };
         let lsn = self.append_data(&record, &Bufs::from(rest), &[checksum]);
         let word = Word { written, rest: (Rest::Given, Some(checksum)) };
-        self.stripes.announce(id, row.row, volume.shape.chunk_blocks.into(), word, lsn);
+        self.stripes.announce(id, row.row, word, lsn);
         self.journal().commit(Lsn(lsn.0 + 1)).await
     }
 

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// What the log says of a row that was written since the last checkpoint.
+/// What the log says of a row that was written since it was last said to be at rest: by a checkpoint, a *settled*, or a *move*.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Announced {
     /// Columns that may be found old or new after a crash.
@@ -17,7 +17,7 @@ pub(crate) struct Announced {
     pub last: Option<(Word, Lsn)>,
 }
 
-/// What a record says of a row.
+/// What a record says of a row. The others do not change without being written, so that their checksum tells their XOR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     /// The columns that are written.
@@ -36,8 +36,8 @@ pub(crate) struct Stripes {
     pub flying_debt: Cell<u64>,
     /// One was left with data and parity apart: no checkpoint is made any more.
     pub torn: Cell<bool>,
-    /// Rows written since the last checkpoint.
-    pub announced: RefCell<BTreeMap<StripeId, Vec<Announced>>>,
+    /// Rows written since they were last said to be at rest.
+    pub announced: RefCell<BTreeMap<(StripeId, usize), Announced>>,
     /// While a checkpoint is made, only blocks with a record below go to places with parity.
     pub parity_below: Cell<Option<Lsn>>,
 }
@@ -55,13 +55,13 @@ impl Stripes {
 
     /// What the log says of a row.
     pub fn announced(&self, id: StripeId, row: usize) -> Announced {
-        self.announced.borrow().get(&id).map_or_else(Announced::default, |rows| rows[row])
+        self.announced.borrow().get(&(id, row)).copied().unwrap_or_default()
     }
 
-    /// Notes that the log says of a row, one of `chunk`, that these columns may be found old or new after a crash.
-    pub fn announce(&self, id: StripeId, row: usize, chunk: usize, word: Word, lsn: Lsn) {
+    /// Notes what the log says of a row.
+    pub fn announce(&self, id: StripeId, row: usize, word: Word, lsn: Lsn) {
         let mut announced = self.announced.borrow_mut();
-        let row = &mut announced.entry(id).or_insert_with(|| vec![Announced::default(); chunk])[row];
+        let row = announced.entry((id, row)).or_default();
         *row = Announced { columns: row.columns | word.written, last: Some((word, lsn)) };
     }
 }

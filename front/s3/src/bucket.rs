@@ -169,10 +169,11 @@ fn from_xml<T: for<'a> xml::Deserialize<'a>>(text: &[u8]) -> Option<T> {
     T::deserialize(&mut xml::Deserializer::new(text)).ok()
 }
 
-/// A setting as it is stored.
-pub(crate) fn to_xml<T: xml::Serialize>(value: &T) -> S3Result<Vec<u8>> {
+/// A setting as it is stored. It is read back before it is: what no start could read is refused where a client hears of it.
+pub(crate) fn to_xml<T: xml::Serialize + for<'a> xml::Deserialize<'a>>(value: &T) -> S3Result<Vec<u8>> {
     let mut text = Vec::new();
     let written = value.serialize(&mut xml::Serializer::new(&mut text));
     written.map_err(|error| problem(S3ErrorCode::InvalidRequest, error.to_string()))?;
-    Ok(text)
+    let unreadable = || problem(S3ErrorCode::InvalidRequest, "this cannot be kept: it does not read back");
+    from_xml::<T>(&text).map(|_| text).ok_or_else(unreadable)
 }

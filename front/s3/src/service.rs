@@ -3,14 +3,16 @@
 use crate::access::{Access, Auth};
 use crate::directory::Directory;
 use crate::document::DOCUMENT_BYTES;
+use crate::door::Stopped;
 use crate::past::bucket_of;
 use futures::future::BoxFuture;
-use s3s::S3Result;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::validation::{AwsNameValidation, NameValidation};
+use s3s::{S3Error, S3Result};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
+use tracing::Instrument;
 
 /// S3 on an object store. Clones are the same service.
 #[derive(Clone)]
@@ -33,12 +35,12 @@ impl Service {
     /// each time that it is tried again. Beyond [`COPIES`] at a time, one ends when its client goes.
     pub(crate) async fn copied<T: Send + 'static>(&self, copy: BoxFuture<'static, S3Result<T>>) -> S3Result<T> {
         let Ok(place) = Arc::clone(&self.copies).try_acquire_owned() else { return copy.await };
-        self.directory
-            .to_its_end(async move {
-                let _place = place;
-                copy.await
-            })
-            .await
+        // On a thread that serves HTTP: it reads what the client sent, and half of a copy is nothing.
+        let copied = async move {
+            let _place = place;
+            copy.await
+        };
+        tokio::spawn(copied.in_current_span()).await.map_err(|_| S3Error::from(Stopped))?
     }
 
     /// The same behind signatures and access rules.

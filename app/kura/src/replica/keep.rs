@@ -5,7 +5,6 @@
 
 use super::record::{Content, Record, Records};
 use crate::data::DataDir;
-use bytes::Bytes;
 use kura_admin::{Follow, NewTransfer, Replica, ReplicaState};
 use kura_block::{Block, Buf, Bufs, Clients, Error, Kind, Result, RunKind};
 use kura_controller::{Controller, Node, SnapshotSpec, VolumeInfo, VolumeSpec};
@@ -344,10 +343,7 @@ impl Copies {
     }
 
     /// Puts a frame of the transfer into its place, durably.
-    pub async fn apply(&self, volume: &str, frame: Bytes) -> Result<()> {
-        let unpack = tokio::task::spawn_blocking(move || Frame::unpack(&frame));
-        let frame = unpack.await.map_err(|error| Error::retry(format!("a frame: {error}")))?;
-        let frame = frame.map_err(|why| Error::invalid(format!("volume {volume}: {why}")))?;
+    pub async fn apply(&self, volume: &str, frame: Frame) -> Result<()> {
         let desk = self.desk(volume);
         let _turn = desk.turn.read().await;
         let (record, info) = self.copy(volume).await?;

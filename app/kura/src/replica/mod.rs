@@ -20,6 +20,7 @@ use keep::Copies;
 use kura_admin::{Follow, NewTransfer, PartHash, Replica, Replicas, ReplicationJob};
 use kura_block::{Error, Result};
 use kura_controller::Node;
+use kura_replicate::volume::Frame;
 use record::Records;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -108,6 +109,10 @@ impl Replicas for Keeper {
     }
 
     async fn apply(&self, volume: &str, frame: Bytes) -> Result<()> {
+        // Where HTTP is served: it comes from elsewhere.
+        let unpack = tokio::task::spawn_blocking(move || Frame::unpack(&frame));
+        let frame = unpack.await.map_err(|error| Error::retry(format!("a frame: {error}")))?;
+        let frame = frame.map_err(|why| Error::invalid(format!("volume {volume}: {why}")))?;
         self.undisturbed(volume, |copies, volume| async move { copies.apply(&volume, frame).await }).await
     }
 

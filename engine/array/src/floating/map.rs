@@ -164,6 +164,11 @@ impl Map {
         Buf::copy_of(out.as_slice())
     }
 
+    /// False for what was a map and is rotten, or torn.
+    pub fn is_whole(bytes: &[u8]) -> bool {
+        !bytes.starts_with(&MAGIC.to_le_bytes()) || is_sealed(bytes, CRC_AT)
+    }
+
     /// Reads a map and its version; `None` where there is none of this owner.
     pub fn decode(bytes: &[u8], owner: RowsOwner, rows: usize, spare: usize) -> Option<(Self, Version)> {
         let mut reader = Reader::new(bytes);

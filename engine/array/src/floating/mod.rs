@@ -436,32 +436,40 @@ impl Array {
             let reads = (0..MAP_COPIES)
                 .map(|copy| self.read_disk(device, offset(copy), map_bytes(blocks) as usize, Urgency::Client));
             let reads = join_all(reads).await;
-            let told = reads.iter().find_map(|read| read.as_ref().ok()).cloned();
+            let read = reads.iter().filter_map(|read| read.as_ref().ok());
+            let told = read.map(Bufs::contiguous).find(|read| Map::is_whole(read));
             for (copy, read) in (0..).zip(reads) {
-                // Where the copies are not alike, what a crash left behind was not durable: what is not read need not be known.
-                if let Err(refused) = read {
-                    let told = told.clone().ok_or_else(|| at(refused))?;
-                    let failure = self.write_disk(device, told, Urgency::Client, |_| offset(copy)).await;
-                    failure.map_or(Ok(()), |failure| Err(at(failure.error)))?;
-                    mended = true;
-                } else if let Ok(read) = read {
-                    maps.extend(Map::decode(&read.contiguous(), rows.owner, blocks, spare));
-                }
+                let found = match read {
+                    Ok(read) => read.contiguous(),
+                    // Where the copies are not alike, what a crash left behind was not durable: what is not read need not be known,
+                    // if the other one has not rotted.
+                    Err(refused) => {
+                        let told = told.clone().ok_or_else(|| at(refused))?;
+                        let failure =
+                            self.write_disk(device, told.clone().into(), Urgency::Client, |_| offset(copy)).await;
+                        failure.map_or(Ok(()), |failure| Err(at(failure.error)))?;
+                        mended = true;
+                        told
+                    }
+                };
+                let found = Map::decode(&found, rows.owner, blocks, spare);
+                maps.extend(found.map(|(map, version)| (map, version, copy)));
             }
         }
         if mended && let Some(failure) = self.flush_disks(&[device]).await.pop() {
             return Err(at(failure.error));
         }
-        let version = maps.iter().map(|(_, version)| *version).max();
-        maps.retain(|(_, found)| version.is_some_and(|newest| found.taken == newest.taken));
-        let (newest, older): (Vec<_>, Vec<_>) = maps.into_iter().partition(|(_, found)| Some(*found) == version);
+        let version = maps.iter().map(|(_, version, _)| *version).max();
+        maps.retain(|(_, found, _)| version.is_some_and(|newest| found.taken == newest.taken));
+        let (newest, older): (Vec<_>, Vec<_>) = maps.into_iter().partition(|(_, found, _)| Some(*found) == version);
         let initial = Map::initial(blocks, spare);
-        let mut map = newest.first().map_or(&initial, |(map, _)| map).clone();
+        let mut map = newest.first().map_or(&initial, |(map, ..)| map).clone();
         // A crash may yet leave an older one, or none at all.
-        for named in older.iter().map(|(map, _)| map).chain(older.is_empty().then_some(&initial)) {
+        for named in older.iter().map(|(map, ..)| map).chain(older.is_empty().then_some(&initial)) {
             map.name(&named.rows());
         }
-        Ok((map, version, newest.len() as u64 == MAP_COPIES))
+        let whole = (0..MAP_COPIES).all(|copy| newest.iter().any(|(.., of)| *of == copy));
+        Ok((map, version, whole))
     }
 
     /// Takes a place for the rows of a group that moves there, when the log is at `lsn`: all in order, whatever an earlier time of

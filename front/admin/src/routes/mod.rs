@@ -115,6 +115,13 @@ struct Door {
     joining: tokio::sync::Mutex<()>,
 }
 
+impl Door {
+    /// What is asked for goes on where this is called.
+    fn here(admin: Admin) -> Self {
+        Self { admin, runtime: Handle::current(), jobs: Jobs::here(), joining: tokio::sync::Mutex::default() }
+    }
+}
+
 type Shared = State<Arc<Door>>;
 
 #[derive(OpenApi)]
@@ -201,12 +208,7 @@ pub fn router(admin: Admin) -> Router {
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .with_state(Arc::new(Door {
-            admin,
-            runtime: Handle::current(),
-            jobs: Jobs::here(),
-            joining: tokio::sync::Mutex::default(),
-        }))
+        .with_state(Arc::new(Door::here(admin)))
 }
 
 /// Says how the token is shown where the server has one, which is not everywhere.

@@ -320,7 +320,7 @@ pub(super) async fn add_schedule(
     check(&new)?;
     let (_, volume) = door.admin.node.find(&new.volume).await?;
     let (schedules, kept) = (std::sync::Arc::clone(&door.admin.schedules), new.clone());
-    let add = tokio::task::spawn_blocking(move || schedules.add(volume.id, kept));
+    let add = door.runtime.spawn_blocking(move || schedules.add(volume.id, kept));
     add.await.map_err(|error| Problem::new(ProblemKind::Retry, error.to_string()))??;
     tracing::info!(volume = ?new.volume, prefix = ?new.prefix, new.every_s, new.keep, "snapshot schedule added");
     Ok((StatusCode::CREATED, Json(new)))
@@ -371,7 +371,7 @@ pub(super) async fn remove_schedule(
         return Ok(StatusCode::NO_CONTENT);
     }
     let (schedules, of, named) = (std::sync::Arc::clone(&door.admin.schedules), volume.clone(), prefix.clone());
-    let remove = tokio::task::spawn_blocking(move || schedules.remove(&of, &named));
+    let remove = door.runtime.spawn_blocking(move || schedules.remove(&of, &named));
     remove.await.map_err(|error| Problem::new(ProblemKind::Retry, error.to_string()))??;
     tracing::info!(?volume, ?prefix, "snapshot schedule removed");
     Ok(StatusCode::NO_CONTENT)
