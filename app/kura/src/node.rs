@@ -10,10 +10,10 @@ use crate::data::DataDir;
 use crate::disks::{Book, Planned, Usable};
 use crate::modelled::{Modelled, Pace};
 use anyhow::{Context, Result, ensure};
-use kura_block::{Block, ControllerId, DeviceId, Runtime};
+use kura_block::{Block, ControllerId, Runtime};
 use kura_controller::{
-    Config, Controller, DiskClass, DiskFacts, Door, NewDisk, Node, Opener, PoolSpec, Recovered, Replayed, Settings,
-    check_fits, door, journal_ranges, survey,
+    Config, Controller, DiskClass, DiskFacts, Door, FoundDisks, NewDisk, Node, Opener, PoolSpec, Recovered, Replayed,
+    Settings, check_fits, door, journal_ranges, survey,
 };
 use kura_disk::{Disk, Options};
 use kura_shared::InProcess;
@@ -233,8 +233,8 @@ impl Running {
         // What one controller misses says nothing of the others.
         ensure!(refused.is_empty(), "{}", Vec::from_iter(refused).join("; "));
         ensure!(recovered.len() == all, "a controller ended before it had recovered");
-        let (away, begin): (Vec<_>, Vec<_>) = recovered.into_iter().unzip();
-        Recovered::check_same_disks(&away)?;
+        let (disks, begin): (Vec<_>, Vec<_>) = recovered.into_iter().unzip();
+        Recovered::check_same_disks(&disks)?;
         for may_begin in begin {
             // One that is gone tells why below.
             let _ = may_begin.send(());
@@ -274,8 +274,8 @@ struct Opened {
 
 /// What controllers tell while they start.
 struct Told {
-    /// One has recovered without these disks: it begins when it is told to, and ends when nobody will.
-    recovered: mpsc::Sender<kura_block::Result<(BTreeSet<DeviceId>, oneshot::Sender<()>)>>,
+    /// One has recovered with these disks: it begins when it is told to, and ends when nobody will.
+    recovered: mpsc::Sender<kura_block::Result<(FoundDisks, oneshot::Sender<()>)>>,
     /// One has begun.
     opened: mpsc::Sender<kura_block::Result<Opened>>,
 }
@@ -296,7 +296,7 @@ fn control(
             Controller::recover(id, paths, opener(models, Rc::clone(&runtime)), runtime, shared, config).await?;
         let (may_begin, begins) = oneshot::channel();
         if let Some(recovered) = recovered.take() {
-            let _ = recovered.send(Ok((found.away(), may_begin)));
+            let _ = recovered.send(Ok((found.disks(), may_begin)));
         }
         if begins.await.is_err() {
             return Ok(());

@@ -76,23 +76,33 @@ pub struct Recovered {
     pool: PoolFacts,
 }
 
+/// The disks of a pool, as a controller has found them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundDisks {
+    /// How often the pool's membership has changed, by the newest label that was read.
+    generation: u64,
+    /// Those that were not found.
+    away: BTreeSet<DeviceId>,
+}
+
 impl Recovered {
-    /// Refuses a start whose controllers do not miss the same disks: one that some have not found, and others have, would go
+    /// Refuses a start whose controllers have not found the same disks: one that some have not found, and others have, would go
     /// out of service for all of them.
-    pub fn check_same_disks(away: &[BTreeSet<DeviceId>]) -> Result<()> {
-        let Some((first, others)) = away.split_first() else { return Ok(()) };
-        match others.iter().find_map(|other| first.symmetric_difference(other).next()) {
-            Some(disk) => Err(Error::retry(format!(
-                "disk {} was there for some controllers and not for others: is it just being switched on? Start again",
-                disk.0
-            ))),
-            None => Ok(()),
-        }
+    pub fn check_same_disks(found: &[FoundDisks]) -> Result<()> {
+        let Some((first, others)) = found.split_first() else { return Ok(()) };
+        let Some(other) = others.iter().find(|other| *other != first) else { return Ok(()) };
+        let which = match first.away.symmetric_difference(&other.away).next() {
+            Some(disk) => format!("disk {}", disk.0),
+            None => "a disk that joined lately".to_owned(),
+        };
+        Err(Error::retry(format!(
+            "{which} was there for some controllers and not for others: is it just being switched on? Start again"
+        )))
     }
 
-    /// The disks of the pool that were not found.
-    pub fn away(&self) -> BTreeSet<DeviceId> {
-        self.store.away()
+    /// The disks of the pool.
+    pub fn disks(&self) -> FoundDisks {
+        FoundDisks { generation: self.pool.label.generation, away: self.store.away() }
     }
 
     /// Begins, when all controllers of the pool have recovered: one that may not begin keeps the others from writing

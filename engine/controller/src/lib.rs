@@ -24,7 +24,7 @@ mod room;
 mod snapshot;
 mod tiering;
 
-pub use controller::{Config, Controller, Opener, Recovered, Sight};
+pub use controller::{Config, Controller, FoundDisks, Opener, Recovered, Sight};
 pub use door::{Door, Inbox, door};
 pub use info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 pub use kura_array::hot::HotSettings;

@@ -12,8 +12,9 @@
 use crate::info::{DiskInfo, DiskState};
 use crate::pool::JOURNAL_COPIES;
 use crate::{Controller, Node};
+use futures::future::join_all;
 use kura_array::{Class, Label, LabelMember, Member, Plan, read_label, wipe_label, write_label};
-use kura_block::{Amount, DeviceId, Error, Local, Result};
+use kura_block::{Amount, Block, DeviceId, Error, Local, Result};
 use kura_journal::{JournalCopy, Shape};
 use kura_volume::JournalPlace;
 use std::rc::Rc;
@@ -47,8 +48,8 @@ impl Controller {
     }
 
     /// Writes the labels of a pool that grows by a disk: the new one first, so that every label names labelled disks.
-    /// Returns the new disk's number.
-    pub(crate) async fn label_new_disk(&self, path: &str, class: Class, uuid: [u8; 16]) -> Result<DeviceId> {
+    /// Returns the new disk's own.
+    pub(crate) async fn label_new_disk(&self, path: &str, class: Class, uuid: [u8; 16]) -> Result<Label> {
         let device = (self.opener)(path)?;
         if read_label(&*device).await?.is_some() {
             return Err(Error::invalid(format!(
@@ -60,40 +61,73 @@ impl Controller {
         let id = DeviceId(label.members.len() as u16);
         label.members.push(LabelMember { uuid, class, journal: None, gone: false, extents: plan.extents });
         label.generation = self.next_generation();
-        write_label(&*device, &Label { id, plan, ..label.clone() }).await?;
+        let own = Label { id, plan, ..label.clone() };
+        write_label(&*device, &own).await?;
         self.write_labels(&label).await?;
-        Ok(id)
+        Ok(own)
     }
 
-    /// Writes a label to every disk that works, each with what is its own.
+    /// The disks whose labels this controller can change.
+    fn labelled(&self) -> Vec<Rc<dyn Block>> {
+        let pool = self.pool.borrow();
+        let works = |id: usize| self.store().array().member(DeviceId(id as u16)).is_some_and(|member| member.works());
+        let there = pool.found.iter().zip(&pool.label.members).enumerate();
+        let there = there.filter(|(id, (_, member))| works(*id) && !member.gone);
+        there.filter_map(|(_, (found, _))| Some(Rc::clone(&found.as_ref()?.1))).collect()
+    }
+
+    /// Writes a label to every disk that works, each with what is its own: to all of them, whichever refuses.
     async fn write_labels(&self, label: &Label) -> Result<()> {
-        let found = self.pool.borrow().found.clone();
-        for (id, found) in found.into_iter().enumerate() {
-            let works = self.store().array().member(DeviceId(id as u16)).is_some_and(|member| member.works());
-            let (Some((_, device)), true, false) = (found, works, label.members[id].gone) else { continue };
-            if let Some(own) = read_label(&*device).await? {
-                write_label(&*device, &Label { id: own.id, plan: own.plan, ..label.clone() }).await?;
-            }
+        let mut all = Ok(());
+        for device in self.labelled() {
+            let written = async {
+                match read_label(&*device).await? {
+                    Some(own) if !label.members[usize::from(own.id.0)].gone => {
+                        write_label(&*device, &Label { id: own.id, plan: own.plan, ..label.clone() }).await
+                    }
+                    _ => Ok(()),
+                }
+            };
+            all = all.and(written.await);
         }
-        Ok(())
+        all
     }
 
-    /// Takes a disk into service whose label [`Controller::label_new_disk`] wrote.
-    pub(crate) async fn join_disk(&self, path: &str) -> Result<DiskInfo> {
-        let device = (self.opener)(path)?;
-        let label = read_label(&*device).await?.ok_or_else(|| Error::corrupt(format!("{path}: its label is gone")))?;
+    /// Takes a disk into service whose label [`Controller::label_new_disk`] wrote: every controller does, since others may put there
+    /// what is this one's tomorrow. One that cannot open it has a disk that failed.
+    pub(crate) async fn join_disk(&self, path: &str, label: Label) -> Result<DiskInfo> {
         let (id, own) = (label.id, label.own());
         self.shared.add_device(id, label.plan.extents).await?;
-        self.store().add_disk(Member::new(id, own.class, label.plan, Some(Rc::clone(&device))));
+        let (device, refused) = match (self.opener)(path) {
+            Ok(device) => (Some(device), None),
+            Err(error) => (None, Some(error)),
+        };
+        self.store().add_disk(Member::new(id, own.class, label.plan, device.clone()));
         {
             let pool = &mut *self.pool.borrow_mut();
-            pool.found.push(Some((path.into(), device)));
-            let plan = pool.label.plan;
-            pool.label = Label { plan, ..label };
+            pool.found.push(device.map(|device| (path.into(), device)));
+            pool.label = Label { id: pool.label.id, plan: pool.label.plan, ..label };
+        }
+        if let Some(error) = refused {
+            tracing::error!(disk = id.0, controller = self.id().0, %error, "a new disk cannot be opened");
+            self.store().fail_disk(id).await?;
         }
         let member = self.store().array().member(id).ok_or_else(|| Error::missing(format!("disk {}", id.0)))?;
         let free = self.shared.free(id).await?;
         Ok(self.describe_disk(&member, free, None))
+    }
+
+    /// Writes the labels anew where a disk that works has another one than this controller goes by: a change of members that a
+    /// crash cut off, or one that a disk was away for. Else those that know of it might be missed one day, with what lies there.
+    pub(crate) async fn level_labels(&self) -> Result<()> {
+        let (generation, members) = {
+            let label = &self.pool.borrow().label;
+            (label.generation, label.members.clone())
+        };
+        let devices = self.labelled();
+        let own = join_all(devices.iter().map(|device| read_label(&**device))).await;
+        let differs = |own: Label| (own.generation, &own.members) != (generation, &members);
+        if own.into_iter().flatten().flatten().any(differs) { self.relabel(|_| {}).await.map(drop) } else { Ok(()) }
     }
 
     /// A generation that no label has: counted up before anything is written, so that a try that fails midway and the
@@ -216,11 +250,12 @@ impl Node {
     pub async fn add_disk(&self, path: String, class: Class, uuid: [u8; 16]) -> Result<DiskInfo> {
         let _alone = self.membership.lock().await;
         let label_at = path.clone();
-        self.first(move |controller| Box::pin(async move { controller.label_new_disk(&label_at, class, uuid).await }))
+        let label = self
+            .first(move |controller| Box::pin(async move { controller.label_new_disk(&label_at, class, uuid).await }))
             .await?;
         let joined = self.ask_all(move |controller| {
-            let path = path.clone();
-            Box::pin(async move { controller.join_disk(&path).await })
+            let (path, label) = (path.clone(), label.clone());
+            Box::pin(async move { controller.join_disk(&path, label).await })
         });
         joined.await?.pop().ok_or_else(|| Error::retry("no controller serves"))
     }
@@ -402,7 +437,7 @@ impl Node {
     }
 
     /// Asks the first controller, which alone changes labels.
-    async fn first<T: Send + 'static>(
+    pub(crate) async fn first<T: Send + 'static>(
         &self,
         ask: impl FnOnce(Rc<Controller>) -> Local<'static, Result<T>> + Send + 'static,
     ) -> Result<T> {

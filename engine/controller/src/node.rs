@@ -47,7 +47,7 @@ impl Node {
         for id in 0..sight.controllers {
             recovered.push(recover(id).await?);
         }
-        Recovered::check_same_disks(&recovered.iter().map(Recovered::away).collect::<Vec<_>>())?;
+        Recovered::check_same_disks(&recovered.iter().map(Recovered::disks).collect::<Vec<_>>())?;
         let (mut doors, mut controllers) = (Vec::new(), Vec::new());
         for recovered in recovered {
             let controller = recovered.begin().await?;

@@ -33,6 +33,9 @@ impl Node {
     /// Lets the controllers begin: families that were moving when they stopped are one's or the other's from here on, and
     /// extents are leased. Before this nothing is served.
     pub async fn begin(&self) -> Result<()> {
+        if let Err(error) = self.first(|controller| Box::pin(async move { controller.level_labels().await })).await {
+            tracing::warn!(%error, "not every disk knows which disks the pool has");
+        }
         for (number, door) in self.doors.iter().enumerate() {
             let me = ControllerId(number as u16);
             let ask = |controller: Rc<Controller>| -> Local<'static, Vec<(ControllerId, Ticket)>> {

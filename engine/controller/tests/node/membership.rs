@@ -3,12 +3,13 @@
 //! What must hold: wherever the power goes, the node opens again, has every byte, and what was under way goes on to its
 //! end; a disk that has left is not missed, and the journals are on two disks again.
 
-use kura_block::{Buf, DeviceId, Runtime};
+use kura_block::{Block, Buf, DeviceId, Error, Result, Runtime};
 use kura_controller::{
     Check, Config, DiskClass, DiskState, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, VolumeSpec,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,14 @@ impl Rig {
 
     /// A node of the disks with these names; its doors are served by tasks of the simulation.
     async fn node(disks: &[SimDisk], names: &[&str], runtime: &Rc<dyn Runtime>) -> Node {
+        Self::node_with(SimDisk::opener(disks), names, runtime).await
+    }
+
+    async fn node_with(
+        opener: impl Fn(&str) -> Result<Rc<dyn Block>> + Clone + 'static,
+        names: &[&str],
+        runtime: &Rc<dyn Runtime>,
+    ) -> Node {
         let paths: Vec<String> = names.iter().map(ToString::to_string).collect();
         let config = Config {
             settings: Settings { write_buffer_bytes: 256 << 10, pages: 8, ..Settings::default() },
@@ -52,7 +61,7 @@ impl Rig {
             ..Config::default()
         };
         let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
-        Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap().0
+        Node::start(&paths, opener, runtime, &shared, config).await.unwrap().0
     }
 
     /// Everything the test writes: a pattern of its own for each volume.
@@ -210,6 +219,113 @@ fn every_crash_point_of_a_replacement_is_survived() {
     let step = (operations / 300).max(1) as usize;
     for crash in (1..=operations).step_by(step) {
         whole(Some(crash));
+    }
+}
+
+/// Makes a volume and fills it, so that the disks with the most free extents have some of it.
+async fn fill_another(node: &Node, name: &str) {
+    let spec = VolumeSpec {
+        name: name.into(),
+        size_bytes: VOLUME_BYTES as u64,
+        layout: Layout::Mirror,
+        thick: false,
+        read_only: false,
+    };
+    node.create_volume(spec).await.unwrap();
+    let (door, info) = node.find(name).await.unwrap();
+    let write = door.call(move |controller| {
+        Box::pin(async move {
+            let device = controller.open_volume(&info.spec.name).unwrap();
+            device.write(0, Buf::copy_of(&Rig::content(9)).into(), true).await.unwrap();
+        })
+    });
+    write.await.unwrap();
+}
+
+/// What [`fill_another`] wrote is there.
+async fn has_another(node: &Node, name: &str) -> bool {
+    let (door, info) = node.find(name).await.unwrap();
+    let read = door.call(move |controller| {
+        Box::pin(async move {
+            let device = controller.open_volume(&info.spec.name).unwrap();
+            device.read(0, VOLUME_BYTES).await.map(|data| data.contiguous().to_vec())
+        })
+    });
+    read.await.unwrap().unwrap() == Rig::content(9)
+}
+
+/// The power goes while a disk joins: a start that takes it makes it known to all others, and its loss is one disk's.
+#[test]
+fn a_disk_whose_joining_was_cut_off_is_missed_like_any_other() {
+    let mut joined = 0;
+    for crash in 1.. {
+        let rig = Rig::new();
+        rig.fill();
+        let added = rig.run(&POOL, async |node, _| {
+            rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(crash)], ..FaultPlan::default() });
+            node.add_disk("slow9".into(), DiskClass::Slow, [99; 16]).await.unwrap();
+        });
+        rig.sim.set_plan(&FaultPlan::default());
+        if added != Outcome::Crashed {
+            break;
+        }
+        let names = labelled(&rig);
+        if !names.contains(&"slow9") {
+            continue;
+        }
+        joined += 1;
+        let done = rig.run(&names, async |node, _| {
+            for name in ["w0", "w1"] {
+                fill_another(node, name).await;
+            }
+            let disks = node.pool().await.unwrap().disks;
+            let new = disks.iter().find(|disk| disk.uuid == [99; 16]).unwrap();
+            assert!(new.free_bytes < new.data_bytes, "nothing lies there");
+            node.stop().await.unwrap();
+        });
+        assert_eq!(done, Outcome::Done(()), "crash at {crash}");
+        let done = rig.run(&POOL, async |node, _| {
+            assert!(has_another(node, "w0").await && has_another(node, "w1").await);
+        });
+        assert_eq!(done, Outcome::Done(()), "crash at {crash}");
+    }
+    assert!(joined > 1, "{joined}");
+}
+
+/// A disk that one controller cannot open when it joins is one that failed, for all.
+#[test]
+fn a_disk_that_not_every_controller_can_open_has_failed() {
+    for refused in 1..=u32::from(CONTROLLERS) {
+        let rig = Rig::new();
+        rig.fill();
+        let runtime: Rc<dyn Runtime> = rig.sim.runtime();
+        let (disks, opened) = (rig.disks.clone(), Rc::new(Cell::new(0)));
+        let opener = move |name: &str| {
+            if name == "slow9" && opened.replace(opened.get() + 1) == refused {
+                return Err(Error::device("slow9: it does not open"));
+            }
+            SimDisk::opener(&disks)(name)
+        };
+        rig.sim.block_on(async {
+            let node = Rig::node_with(opener, &POOL, &runtime).await;
+            node.add_disk("slow9".into(), DiskClass::Slow, [99; 16]).await.unwrap();
+            fill_another(&node, "w0").await;
+            fill_another(&node, "w1").await;
+            tend(&node, &*runtime, 3).await;
+            let disks = node.pool().await.unwrap().disks;
+            let ill: Vec<_> =
+                disks.iter().filter(|disk| disk.state != DiskState::Healthy).map(|disk| disk.id).collect();
+            assert_eq!(ill, [5]);
+            assert!(has_another(&node, "w0").await && has_another(&node, "w1").await);
+            node.stop().await.unwrap();
+        });
+        rig.sim.crash();
+        let done = rig.run(&labelled(&rig), async |node, _| {
+            assert!(has_another(node, "w0").await && has_another(node, "w1").await);
+            assert_eq!(failed(node).await, [5]);
+        });
+        assert_eq!(done, Outcome::Done(()));
+        rig.verify(&labelled(&rig));
     }
 }
 
