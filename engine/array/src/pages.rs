@@ -75,26 +75,35 @@ impl Lacking {
 impl Array {
     /// Writes the page of the extent `member` of a group wherever it is kept; returns the disks that refused.
     pub async fn write_page(&self, site: &Site, member: usize, owner: PageOwner, page: &Page) -> Vec<Failure> {
-        let keepers: Vec<usize> = (0..site.places.len()).collect();
-        self.write_page_at(site, &keepers, member, owner, page).await
+        self.write_page_at(site, |_| true, (member, owner), page, &[page.sequence]).await
     }
 
-    /// As [`Array::write_page`], and only at those of the group's places that `keepers` lists.
-    pub async fn write_page_at(
+    /// Writes it in both turns at that place of the group alone to which it moves, if it is kept there: what an earlier time of the
+    /// group has left in the other one may be newer, and says nothing any more.
+    pub async fn move_page(
         &self,
         site: &Site,
-        keepers: &[usize],
-        member: usize,
-        owner: PageOwner,
+        to: usize,
+        (member, owner): (usize, PageOwner),
         page: &Page,
     ) -> Vec<Failure> {
+        self.write_page_at(site, |at| at == to, (member, owner), page, &[0, 1]).await
+    }
+
+    async fn write_page_at(
+        &self,
+        site: &Site,
+        keeps: impl Fn(usize) -> bool,
+        (member, owner): (usize, PageOwner),
+        page: &Page,
+        turns: &[u64],
+    ) -> Vec<Failure> {
         let bytes = page.encode(owner);
-        let kept = site.shape.page_places(member).into_iter().filter(|(at, _)| keepers.contains(at));
-        let writes = kept.map(|(at, shelf)| {
-            let (place, bytes) = (site.places[at], bytes.clone());
-            self.write_disk(place.device, bytes.into(), Urgency::Buffer, move |plan| {
-                plan.page_at(place.extent, shelf, page.sequence)
-            })
+        let kept = site.shape.page_places(member).into_iter().filter(|(at, _)| keeps(*at));
+        let writes = kept.flat_map(|(at, shelf)| turns.iter().map(move |turn| (site.places[at], shelf, *turn)));
+        let writes = writes.map(|(place, shelf, turn)| {
+            let at = move |plan: &Plan| plan.page_at(place.extent, shelf, turn);
+            self.write_disk(place.device, bytes.clone().into(), Urgency::Buffer, at)
         });
         join_all(writes).await.into_iter().flatten().collect()
     }

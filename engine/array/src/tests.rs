@@ -185,6 +185,28 @@ fn of_two_pages_the_newer_good_one_counts() {
     });
 }
 
+/// A move that came to nothing may have left a page that is newer than the one that a later one brings.
+#[test]
+fn a_page_that_moves_counts_whatever_lies_there() {
+    let rig = rig();
+    rig.sim.block_on(async {
+        let mut page = Page::empty(16);
+        for sequence in [9, 4] {
+            page.sequence = sequence;
+            page.set(sequence as usize, Some(Checksum::of(b"x")));
+            for to in 0..2 {
+                rig.array.move_page(&rig.site(), to, (0, OWNER), &page).await;
+            }
+            rig.array.flush().await;
+            let sought = rig.array.read_page(&rig.site(), 0, OWNER).await;
+            assert!(!sought.uneven && sought.newest.as_ref() == Some(&page), "{sought:?}");
+        }
+        page.sequence = 5;
+        rig.array.write_page(&rig.site(), 0, OWNER, &page).await;
+        assert_eq!(rig.array.read_page(&rig.site(), 0, OWNER).await.newest, Some(page));
+    });
+}
+
 /// What one disk reads well, another one may refuse; and where there never was a page, a refusal is told, and hides none.
 #[test]
 fn a_page_that_one_disk_reads_another_may_refuse() {

@@ -61,6 +61,13 @@ impl Controller {
         let id = DeviceId(label.members.len() as u16);
         label.members.push(LabelMember { uuid, class, journal: None, gone: false, extents: plan.extents });
         label.generation = self.next_generation();
+        let region_bytes = Self::shape(&label).region_bytes();
+        if plan.pages_at >= Label::journal_at(label.controllers, region_bytes) {
+            for controller in 0..label.controllers {
+                let offset = Label::journal_at(controller, region_bytes);
+                kura_journal::blank(&JournalCopy { device: Rc::clone(&device), offset }).await?;
+            }
+        }
         let own = Label { id, plan, ..label.clone() };
         write_label(&*device, &own).await?;
         self.write_labels(&label).await?;

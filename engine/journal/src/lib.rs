@@ -44,7 +44,7 @@ pub use elsewhere::{Carried, Settle};
 pub use entry::{Entry, Record};
 pub use journal::{Journal, JournalCopy, Limits, Tables, Usage};
 pub use root::{Identity, Shape};
-pub use scan::{Scan, format};
+pub use scan::{Scan, blank, format};
 
 /// Number of a record: counts up with each record, for ever; numbers may be [skipped](Journal::skip_to).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,7 +6,7 @@ use crate::journal::{Journal, JournalCopy, Limits};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
 use crate::state::{Kept, Mend, Start};
 use futures::future::{try_join, try_join_all};
-use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs, Error, Result, Runtime};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -32,6 +32,11 @@ pub async fn format(copies: &[JournalCopy], shape: Shape, identity: Identity) ->
     let at = root.generation % 2 * ROOT_BYTES;
     try_join_all(copies.iter().map(|copy| copy.device.write(copy.offset + at, block.clone().into(), true))).await?;
     Ok(())
+}
+
+/// Makes the place of a copy one that has no root: what it was before, on a disk that was here already, may be of this pool.
+pub async fn blank(copy: &JournalCopy) -> Result<()> {
+    copy.device.write(copy.offset, Bufs::zeroes(2 * ROOT_BYTES as usize), true).await
 }
 
 /// Bytes of the ring read at once where an entry is looked for.

@@ -368,7 +368,7 @@ impl Inner {
             // The page goes down only after all that it reflects.
             self.commit_all().await?;
             if let Some(page) = page {
-                self.heed(self.array.write_page_at(site, &[at], member, extent.owner, &page).await).await?;
+                self.heed(self.array.move_page(site, at, (member, extent.owner), &page).await).await?;
             }
         }
         Ok(())

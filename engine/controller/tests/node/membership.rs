@@ -292,6 +292,24 @@ fn a_disk_whose_joining_was_cut_off_is_missed_like_any_other() {
     assert!(joined > 1, "{joined}");
 }
 
+/// A disk that carried the pool's journals once comes again: what it has of them is no journal, from before it is named one.
+#[test]
+fn a_disk_that_joins_has_no_old_journal() {
+    let rig = Rig::new();
+    rig.fill();
+    let [carrier, new] = ["fast0", "fast9"].map(|name| rig.disks.iter().find(|disk| disk.name() == name).unwrap());
+    let roots = || (0..8 << 20).step_by(4096).filter(|at| new.at_rest(*at, 4) == *b"KuJR").count();
+    rig.sim.block_on(async {
+        let (from, to) = (carrier.open(), new.open());
+        to.write(1 << 20, from.read(1 << 20, 16 << 20).await.unwrap(), true).await.unwrap();
+    });
+    assert!(roots() > 0);
+    rig.run(&POOL, async |node, _| {
+        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
+        assert_eq!(roots(), 0);
+    });
+}
+
 /// A disk that one controller cannot open when it joins is one that failed, for all.
 #[test]
 fn a_disk_that_not_every_controller_can_open_has_failed() {
