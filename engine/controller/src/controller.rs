@@ -383,6 +383,7 @@ impl Controller {
         let (has_journal, has_only_journal) = self.store.journal_on(member.id);
         let is_to_have_journal = label.journal.is_some() && self.store.failure().is_none();
         let stalled = unwanted.and_then(|_| self.store.rebuild_stalled());
+        let keeps = || (state == DiskState::Leaving).then(|| self.keeps_journals(member.id)).flatten();
         DiskInfo {
             id: member.id.0,
             uuid: label.uuid,
@@ -394,7 +395,10 @@ impl Controller {
             free_bytes: u64::from(free) * member.plan.extent_bytes,
             unwanted_bytes: unwanted.map_or(0, |held| held.copies * member.plan.extent_bytes),
             lost_bytes: unwanted.map_or(0, |held| held.lost * member.plan.extent_bytes),
-            stalled: stalled.or_else(|| self.store.journal_refused(member.id)).map(|error| error.to_string()),
+            stalled: stalled
+                .or_else(|| self.store.journal_refused(member.id))
+                .or_else(keeps)
+                .map(|error| error.to_string()),
             takes_data: self.store.data_disks().contains(&member.id),
             journals: u16::from(has_journal),
             journals_due: u16::from(is_to_have_journal),

@@ -17,7 +17,22 @@ use kura_array::{Class, Label, LabelMember, Member, Plan, read_label, wipe_label
 use kura_block::{Amount, Block, DeviceId, Error, Local, Result};
 use kura_journal::{JournalCopy, Shape};
 use kura_volume::JournalPlace;
+use std::collections::BTreeMap;
 use std::rc::Rc;
+
+/// What was last said of each disk that waits, and of the journals: it is said again when it is something else.
+#[derive(Default)]
+pub(crate) struct Told(BTreeMap<Option<u16>, String>);
+
+impl Told {
+    fn warn(&mut self, of: Option<u16>, error: &Error, what: &str) {
+        let text = error.to_string();
+        if self.0.get(&of) != Some(&text) {
+            tracing::warn!(disk = of, %error, "{what}");
+            self.0.insert(of, text);
+        }
+    }
+}
 
 /// Numbers of journal copies are below this: live copies are told as bits of a word.
 const COPIES_LIMIT: u8 = 32;
@@ -177,6 +192,24 @@ impl Controller {
         let mut fitting: Vec<_> = self.store().array().members().into_iter().filter(fits).collect();
         fitting.sort_by_key(|member| (member.class != class, member.id));
         fitting.first().map(|member| member.id)
+    }
+
+    /// Why a disk that leaves keeps the journals: none carries them in its place, and none can.
+    pub(crate) fn keeps_journals(&self, leaves: DeviceId) -> Option<Error> {
+        let others = {
+            let members = &self.pool.borrow().label.members;
+            let unwanted = [self.store().failed_disks(), self.store().leaving_disks()].concat();
+            let carries = |id: usize| members[id].journal.is_some() && !unwanted.contains(&DeviceId(id as u16));
+            members[usize::from(leaves.0)].journal?;
+            (0..members.len()).filter(|id| carries(*id)).count()
+        };
+        let stays = others < JOURNAL_COPIES && self.successor(leaves).is_none();
+        stays.then(|| {
+            Error::full(format!(
+                "disk {} carries journals and no other disk has room for them: add one of its class",
+                leaves.0
+            ))
+        })
     }
 
     /// Gives this controller's journal every copy that the labels name on a working disk and that it does not have.
@@ -343,12 +376,13 @@ impl Node {
     /// Does what is next for disks that are failed or leaving, if anything. To be called again and again. Returns the disks
     /// that the pool has forgotten: once nobody remembers them, [`Node::retire_disk`].
     pub async fn tend(&self) -> Result<Vec<DiskInfo>> {
-        let _alone = self.membership.lock().await;
+        let mut told = self.membership.lock().await;
         let mut forgotten = Vec::new();
         let ill = self.spread_the_word().await?;
         // A crash may have come when a disk was to carry journals, and before it did.
-        if let Err(error) = self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await {
-            tracing::warn!(%error, "a journal has fewer copies than it should have");
+        match self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await {
+            Ok(_) => drop(told.0.remove(&None)),
+            Err(error) => told.warn(None, &error, "a journal has fewer copies than it should have"),
         }
         if ill == 0 {
             return Ok(forgotten);
@@ -357,8 +391,11 @@ impl Node {
         let ids: Vec<_> = disks.iter().filter(|disk| disk.state != DiskState::Healthy).map(|disk| disk.id).collect();
         for id in ids {
             match self.next_for(id).await {
-                Ok(gone) => forgotten.extend(gone),
-                Err(error) => tracing::warn!(disk = id, %error, "what is next for this disk has to wait"),
+                Ok(gone) => {
+                    told.0.remove(&Some(id));
+                    forgotten.extend(gone);
+                }
+                Err(error) => told.warn(Some(id), &error, "what is next for this disk has to wait"),
             }
         }
         Ok(forgotten)

@@ -199,6 +199,12 @@ impl Journal {
         state.used_bytes() + bytes + ENTRY_LIMIT_BYTES <= self.inner.shape.ring_bytes / 4 * 3
     }
 
+    /// True when so many bytes of data and headers can be written although the tail stays where it is, wherever the ring ends.
+    pub fn fits(&self, bytes: u64) -> bool {
+        let state = self.inner.state.borrow();
+        state.used_bytes() + bytes + ENTRY_LIMIT_BYTES <= self.inner.shape.ring_bytes
+    }
+
     /// Resolves when the journal has moved on: something became durable, or is elsewhere durably, the tail moved, or it failed.
     pub async fn progress(&self) {
         self.inner.progress.notified().await;

@@ -85,6 +85,7 @@ impl Drop for Leaving<'_> {
 impl Inner {
     /// The task that makes checkpoints and gives space back, until the store stops or its journal fails.
     pub async fn checkpoint_for_ever(self: Rc<Self>) {
+        let mut told = None;
         while !self.has_stopped() && self.journal().alive().is_ok() {
             let news = std::pin::pin!(self.checkpointer.notified());
             if self.freed.borrow().is_empty() && !self.wants_checkpoint() {
@@ -98,10 +99,14 @@ impl Inner {
                 // One that is gone wants no answer.
                 let _ = who.send(done.clone());
             }
+            let why = done.as_ref().err().map(ToString::to_string);
+            let is_news = std::mem::replace(&mut told, why.clone()) != why;
             if let Err(error) = done
                 && self.goes_on()
             {
-                tracing::warn!(controller = self.id.0, %error, "a checkpoint failed and will be tried again");
+                if is_news {
+                    tracing::warn!(controller = self.id.0, %error, "a checkpoint failed and will be tried again");
+                }
                 self.stalled.replace(Some(error));
                 self.room.notify_waiters();
                 self.runtime.sleep(RETRY).await;

@@ -20,7 +20,7 @@ use crate::stripes::Stripes;
 use crate::tables::{Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::Array;
-use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, ControllerId, DeviceId, Error, Result, Runtime};
+use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, ControllerId, DeviceId, Error, Kind, Result, Runtime};
 use kura_journal::{Journal, Lsn};
 use kura_snapshot::method::{Counters, Kind as Sharing};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -393,7 +393,8 @@ impl Inner {
     }
 
     /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take
-    /// nothing, so that a client hears of it instead of hanging.
+    /// nothing, so that a client hears of it instead of hanging: `Full`, or else `Retry`, whatever the disks say. Nothing of the write
+    /// has happened, and they may take it a moment later.
     ///
     /// Writers get room in the order in which they asked for it, one after the other: what is made room for one is not
     /// looked at by thousands.
@@ -407,7 +408,7 @@ impl Inner {
                 return Ok(());
             }
             if let Some(error) = self.stalled.borrow().clone() {
-                return Err(error);
+                return Err(if error.kind() == Kind::Full { error } else { Error::retry(error.to_string()) });
             }
             if self.is_stopping() {
                 return Err(Error::retry("the server is shutting down"));

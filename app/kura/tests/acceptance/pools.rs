@@ -47,6 +47,35 @@ fn a_pool_that_its_disks_cannot_carry_is_refused_before_it_is_made() {
     home.ok(&[&create[..], &["--controllers", "1", "--journal", "16M"]].concat());
 }
 
+/// The same steps on the same disks, as of a script that is run again: nothing of the first pool is in the second.
+#[test]
+fn a_pool_made_of_the_disks_of_another_is_empty() {
+    let home = Home::new();
+    create(&home, &[]);
+    let mut server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    // Each stop writes another version of what tells where data is.
+    for _ in 0..3 {
+        qemu_io(&home, "write -P 0x5a 0 8M");
+        server.stop();
+        server = home.serve();
+    }
+    server.stop();
+    fs::remove_dir_all(home.data()).expect("the data directory");
+
+    let named = ["pool", "create", "--controllers", "2", "--journal", "16M", "--fast", "f0", "--fast", "f1"];
+    home.ok(&[&named[..], &["--slow", "s0", "--slow", "s1", "--slow", "s2", "--force"]].concat());
+    server = home.serve();
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    qemu_io(&home, "write -P 0x6b 1M 64k");
+    server.stop();
+    let _server = home.serve();
+    for read in ["read -P 0 0 1M", "read -P 0x6b 1M 64k", "read -P 0 1088k 62M"] {
+        qemu_io(&home, read);
+    }
+    home.ok(&["check"]);
+}
+
 #[test]
 fn a_pool_outlives_its_data_directory() {
     let home = Home::new();

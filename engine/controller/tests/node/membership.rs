@@ -292,6 +292,40 @@ fn a_disk_whose_joining_was_cut_off_is_missed_like_any_other() {
     assert!(joined > 1, "{joined}");
 }
 
+/// A disk leaves, and the one that was to carry its journals fails before: why it stays is told, and it leaves when another can.
+#[test]
+fn a_disk_that_keeps_its_journals_says_why() {
+    let rig = Rig::new();
+    rig.fill();
+    let done = rig.run(&POOL, async |node, runtime| {
+        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
+        node.remove_disk(DeviceId(0)).await.unwrap();
+        node.fail_disk(DeviceId(5), true).await.unwrap();
+        tend(node, runtime, 50).await;
+        let disks = node.pool().await.unwrap().disks;
+        let says = disks[0].stalled.clone().unwrap_or_default();
+        assert!(says.contains("disk 0 carries journals and no other disk has room"), "{says}");
+    });
+    assert_eq!(done, Outcome::Done(()));
+    let another = rig.sim.disk("fast8", DiskSpec::nvme(18 << 20));
+    let disks = [rig.disks.clone(), vec![another]].concat();
+    let rig = Rig { disks, ..rig };
+    let done = rig.run(&labelled(&rig), async |node, runtime| {
+        node.add_disk("fast8".into(), DiskClass::Fast, [97; 16]).await.unwrap();
+        for _ in 0..1000 {
+            if node.pool().await.unwrap().disks.iter().all(|disk| disk.id != 0) {
+                return;
+            }
+            for gone in node.tend().await.unwrap() {
+                node.retire_disk(DeviceId(gone.id)).await.unwrap();
+            }
+            runtime.sleep(Duration::from_millis(10)).await;
+        }
+        panic!("it never leaves: {:#?}", node.pool().await.unwrap());
+    });
+    assert_eq!(done, Outcome::Done(()));
+}
+
 /// A disk that carried the pool's journals once comes again: what it has of them is no journal, from before it is named one.
 #[test]
 fn a_disk_that_joins_has_no_old_journal() {

@@ -11,7 +11,7 @@ use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::{Edges, PIECE_BLOCKS};
 use kura_block::{BLOCK_BYTES_U64, Result};
-use kura_snapshot::{Key, Location};
+use kura_snapshot::{Key, Location, Pvol};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -91,8 +91,8 @@ impl Inner {
     /// Cut behind the hole, the log leaves a block what it was, or zeroes: what is older is hidden by the hole, and home
     /// speaks no more. Nobody sees an older version instead, for there is none that is as young as the hole.
     ///
-    /// Present versions in slots of more pages than belong into one step of tidying up are left to that: such a hole has a number of its
-    /// own, which no snapshot gets, so that it hides them, too.
+    /// Present versions whose end changes more pages than belong into one step of tidying up are left to that: such a hole has a number of
+    /// its own, which no snapshot gets, so that it hides them, too.
     fn dig(&self, volume: &Rc<VolumeState>, branch: &Branch, group: u64) -> Result<()> {
         let group_blocks = self.group_blocks(volume);
         let (first, end) = (group * group_blocks, (group + 1) * group_blocks);
@@ -103,10 +103,11 @@ impl Inner {
         let listed: Vec<_> = pvol.index.listed(first, end).collect();
         // What no snapshot sees must not be there when the hole is the newest of all.
         let (unseen, seen): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(key, _)| key.birth() >= latest);
-        let page = |(_, at): &(Key, Location)| match at {
-            Location::Slot(slot) => Some(slot.page()),
-            Location::Home => None,
+        let ends = |pvol: &Pvol, (key, at): (Key, Location)| match at {
+            Location::Slot(slot) => Some((slot, None)),
+            Location::Home => branch.pool_vol.silence(pvol, key),
         };
+        let page = |version: &(Key, Location)| ends(&pvol, *version).map(|(slot, _)| slot.page());
         let index = self.index_of(first);
         let born = volume.extent(index).map(|extent| extent.owner.born);
         let base_is_seen = branch.parent.is_some() || born.is_some_and(|born| pvol.pairs.latest_at(born) < latest);
@@ -131,11 +132,7 @@ impl Inner {
         for (key, _) in &unseen {
             pvol.index.remove(*key);
         }
-        let ends = |(key, at): (Key, Location)| match at {
-            Location::Slot(slot) => Some((slot, None)),
-            Location::Home => branch.pool_vol.silence(&pvol, key),
-        };
-        let ends: Vec<_> = unseen.into_iter().filter_map(ends).collect();
+        let ends: Vec<_> = unseen.into_iter().filter_map(|version| ends(&pvol, version)).collect();
         if !is_seen {
             drop(pvol);
             self.empty(volume, index);

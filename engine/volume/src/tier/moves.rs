@@ -8,6 +8,7 @@
 //! Both go in pieces; while one is under way, nothing of its group leaves the write buffer.
 
 use super::{Bits, FastCopy, Returned};
+use crate::checkpoint::TABLES_FOR_GROUPS;
 use crate::destage::{Destination, Flight};
 use crate::extent::{Extent, Pins};
 use crate::record::Record;
@@ -34,6 +35,7 @@ impl Inner {
         }
         // Records without data count too: nothing else would make the journal shorter while nobody writes.
         self.make_room(0).await?;
+        self.room_in_tables(0, TABLES_FOR_GROUPS)?;
         let places = self.allocate_fast(disks).await?;
         // Meanwhile it may have been deleted, or have to leave.
         let stays = !volume.deleted.get() && volume.kept_cold.get() == 0 && !self.is_stopping();
