@@ -243,7 +243,15 @@ impl Inner {
                     state.index.edit(&row, None)?;
                 }
                 Some((known, _)) => {
-                    state.enter(&row, &Known { place: place + u64::from(at), ..known })?;
+                    let known = Known { place: place + u64::from(at), ..known };
+                    state.enter(&row, &known)?;
+                    // The checkpoint may have had one that was put later, which comes back from its own entry. Left there, it would
+                    // be the one that the next put replaces, and this one would stay.
+                    while known.is_unversioned()
+                        && let Some((other, _)) = state.index.unversioned(&row.name, Some(&row))?
+                    {
+                        state.index.edit(&other, None)?;
+                    }
                 }
             }
         }

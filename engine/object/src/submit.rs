@@ -330,7 +330,7 @@ impl State {
     }
 
     /// Enters a version into the index. What it replaced comes back: a version put without `versioned` replaces the one
-    /// that was. Replay comes here too.
+    /// that was, of which there is one at most. Replay, for which there may be more, comes here too.
     pub fn enter(&mut self, row: &Row, known: &Known) -> Result<Vec<(Row, Known)>> {
         let edited = self.index.edit_beside(row, Some(known))?;
         let mut gone: Vec<_> = edited.found.map(|known| (row.clone(), known)).into_iter().collect();

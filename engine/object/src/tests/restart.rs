@@ -178,3 +178,59 @@ fn a_start_and_a_check_let_others_go_first() {
         assert!(found.iter().any(|one| one.to_string().contains("is taken and nothing names it")), "{found:?}");
     });
 }
+
+/// A checkpoint's leaves may have what the log says after the place where it is read from: a key that was put again and again meanwhile
+/// has one version after a start, and none when it is deleted.
+#[test]
+fn what_is_put_again_beside_a_checkpoint_has_one_version() {
+    const BEFORE: u64 = 60_000;
+    const KEYS: u64 = 6000;
+    let sim = Sim::new(4);
+    let slow = Ssd::new(SsdSpec { write_latency_ns: 50_000_000, ..SsdSpec::nvme() });
+    let disk = sim.disk("disk", DiskSpec::new(256 << 20, slow));
+    let format = Format { id: [7; 16], segment_bytes: Some(SEGMENT_BYTES) };
+    sim.block_on(Store::format(&*disk.open(), format)).unwrap();
+    let store = open(&sim, &disk);
+    let key = |at: u64| format!("k{:08x}", (at as u32).wrapping_mul(0x9e37_79b9));
+    let put_all = async |count: u64, key: &dyn Fn(u64) -> String, round: u64| {
+        let bucket = bucket(&store).await;
+        for first in (0..count).step_by(500) {
+            let mut batch = Batch::new();
+            for at in first..first + 500 {
+                batch.put(bucket, key(at).as_bytes(), put(&bytes(at + round, 40)));
+            }
+            batch.durability(Durability::Memory);
+            store.commit(batch).await.unwrap();
+        }
+    };
+    sim.block_on(async {
+        // The walk through these takes longer than all that comes beside it.
+        put_all(BEFORE, &|at| format!("a{at:08x}"), 0).await;
+        put_all(KEYS, &key, 0).await;
+        store.flush().await.unwrap();
+        let rounds = async {
+            for round in 1..4 {
+                put_all(KEYS, &key, round).await;
+            }
+            assert!(store.inner.state.borrow().in_checkpoint, "it is made already");
+        };
+        let (made, ()) = futures::join!(store.inner.checkpoint(), rounds);
+        made.unwrap();
+        store.flush().await.unwrap();
+    });
+    let (store, ..) = reopen(&sim, &disk);
+    assert_eq!(store.usage().versions, BEFORE + KEYS + 1);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for at in 0..KEYS {
+            let mut reader = store.read(bucket, key(at).as_bytes(), Which::Latest).await.unwrap();
+            assert_eq!(*reader.rest().await.unwrap().contiguous(), bytes(at + 3, 40), "{at}");
+            let mut batch = Batch::new();
+            batch.remove(bucket, key(at).as_bytes(), Which::Unversioned);
+            batch.durability(Durability::Memory);
+            store.commit(batch).await.unwrap();
+        }
+    });
+    assert_eq!(store.usage().versions, BEFORE + 1);
+    assert_sound(&store);
+}
