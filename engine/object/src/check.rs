@@ -38,6 +38,8 @@ pub(crate) struct Alive {
     last: Option<Row>,
     /// All of them were.
     all: bool,
+    /// The name of the last one that was put without `versioned`.
+    unversioned: Option<Vec<u8>>,
     rows: u64,
     log_bytes: BTreeMap<u32, u32>,
     blocks: BTreeMap<u32, Blocks>,
@@ -121,6 +123,12 @@ impl Alive {
         }
         if let Some(block) = self.count(known, true) {
             self.say(format!("{row}: blocks of its extent at {block} belong to another object too"));
+        }
+        if known.is_unversioned() {
+            let before = self.unversioned.replace(row.name.clone());
+            if before.is_some_and(|before| before == row.name) {
+                self.say(format!("{row}: a later version was put without versions, and this one is there still"));
+            }
         }
         self.last = self.last.take().max(Some(row));
     }

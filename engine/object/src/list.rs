@@ -133,7 +133,12 @@ impl State {
         }
         // Key that was met last, and how many of its versions: the others are not the newest. And the one right before it.
         let mut met: Option<Vec<u8>> = match &query.after {
-            After::Version(key, _) => Some(name_of(partition, key)),
+            After::Version(key, version) => {
+                let last = Row::new(name_of(partition, key), version.0);
+                // All that the page before had of it may be gone.
+                let newest = self.newest(&last.name)?;
+                newest.filter(|(newest, _)| *newest <= last).map(|_| last.name)
+            }
             _ => None,
         };
         let mut before = None;

@@ -229,13 +229,14 @@ pub(crate) fn fate(
             }
             None => {
                 let Some(expiration) = &rule.expiration else { continue };
+                let by_age = expiration.days.is_some_and(|days| now_ms >= over_ms(facts.modified_ms, days));
                 if facts.marker {
-                    if facts.only && expiration.expired_object_delete_marker == Some(true) {
+                    // As S3 does: a rule of days says nothing of markers, and ends those that hide nothing all the same.
+                    if facts.only && (by_age || expiration.expired_object_delete_marker == Some(true)) {
                         return Fate::Remove;
                     }
                     continue;
                 }
-                let by_age = expiration.days.is_some_and(|days| now_ms >= over_ms(facts.modified_ms, days));
                 let by_date = expiration.date.as_ref().is_some_and(|date| now_ms >= date_ms(date));
                 if by_age || by_date {
                     return Fate::Expire;
@@ -291,8 +292,11 @@ mod tests {
         let at = |day: u64| fate(&rules, &facts("logs/a"), Some(&[]), day * DAY_MS);
         assert_eq!((at(102), at(103)), (Fate::Stay, Fate::Expire));
         assert_eq!(fate(&rules, &facts("other"), Some(&[]), 200 * DAY_MS), Fate::Stay);
-        let marker = Facts { marker: true, ..facts("logs/a") };
-        assert_eq!(fate(&rules, &marker, Some(&[]), 200 * DAY_MS), Fate::Stay);
+        let marker = |only, day: u64| {
+            let marker = Facts { marker: true, only, ..facts("logs/a") };
+            fate(&rules, &marker, Some(&[]), day * DAY_MS)
+        };
+        assert_eq!((marker(true, 102), marker(true, 103), marker(false, 200)), (Fate::Stay, Fate::Remove, Fate::Stay));
     }
 
     #[test]

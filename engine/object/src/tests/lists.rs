@@ -49,6 +49,34 @@ fn a_page_comes_though_very_many_keys_have_nothing_to_show() {
     });
 }
 
+/// The newest version goes between two pages: the one behind it is the newest, and said to be.
+#[test]
+fn the_newest_version_is_known_at_the_head_of_a_page() {
+    let (sim, disk) = rig(41, 32 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for _ in 0..3 {
+            store.put(bucket, b"k", Put { versioned: true, ..put(b"x") }).await.unwrap();
+        }
+        for gone in [false, true] {
+            let mut query = Query { versions: true, limit: Some(1), ..Query::default() };
+            let page = store.list(bucket, &query).await.unwrap();
+            let [Item::Object { stat, .. }] = &page.items[..] else { panic!("{page:?}") };
+            assert!(stat.latest);
+            if gone {
+                let mut batch = Batch::new();
+                batch.remove(bucket, b"k", Which::Version(stat.version));
+                store.commit(batch).await.unwrap();
+            }
+            query.after = page.next.unwrap();
+            let page = store.list(bucket, &query).await.unwrap();
+            let [Item::Object { stat, .. }] = &page.items[..] else { panic!("{page:?}") };
+            assert_eq!(stat.latest, gone);
+        }
+    });
+}
+
 /// However early looks end, the pages together are the list.
 #[test]
 fn looks_that_end_early_leave_nothing_out() {
