@@ -55,8 +55,8 @@ pub(crate) struct VolumeState {
     pub rolled_over: Cell<u64>,
     /// Where it goes on, after that, writing what differs.
     pub rolled_back: Cell<u64>,
-    /// The last try to go on with it failed.
-    pub roll_back_waits: Cell<bool>,
+    /// Why the last try to go on with it failed, if it did.
+    pub roll_back_waits: RefCell<Option<Error>>,
     /// Writes wait: several volumes are about to have snapshots of one instant.
     pub held: Cell<bool>,
     /// What the user says of its place in the tiers.
@@ -137,7 +137,7 @@ impl VolumeState {
             free_homes: Look::default(),
             rolled_over: Cell::new(0),
             rolled_back: Cell::new(0),
-            roll_back_waits: Cell::new(false),
+            roll_back_waits: RefCell::default(),
             held: Cell::new(false),
             tier: Cell::default(),
             heat: HeatMap::default(),

@@ -153,7 +153,11 @@ impl Inner {
         let (done, all) = (volume.rolled_back.get(), u64::from(volume.extents().max(1)));
         let share = done * 100 / (all * self.array.extent_blocks() as u64).max(1);
         let name = volume.spec.borrow().name.clone();
-        Err(Error::busy(format!("volume {name}: is being rolled back, {share} % done: try again when it is")))
+        let what = format!("volume {name}: is being rolled back, {share} % done");
+        Err(Error::busy(match &*volume.roll_back_waits.borrow() {
+            None => format!("{what}: try again when it is"),
+            Some(why) => format!("{what}, and waits: {why}: a block that is written anew is passed over"),
+        }))
     }
 
     /// Refuses to change a snapshot that its volume is being rolled back to.
@@ -165,7 +169,7 @@ impl Inner {
 
     /// Tells once that a roll-back waits, and why, until it goes on.
     pub(super) fn note_roll_back(&self, volume: &VolumeState, done: &Result<()>) {
-        let waited = volume.roll_back_waits.replace(done.is_err());
+        let waited = volume.roll_back_waits.replace(done.as_ref().err().cloned()).is_some();
         if let Err(error) = done
             && !waited
             && self.ready(volume).is_ok()
@@ -355,7 +359,8 @@ impl Inner {
             // What is held here cannot be given back to the pool.
             pins.take();
             let edges = Edges::of((at..at + run).map(|block| (block, self.seen(volume, block))));
-            let data = self.read_seen(svol, at, at + run).await?;
+            let read = self.read_seen(svol, at, at + run).await;
+            let data = read.map_err(|error| error.at(format!("blocks {at} to {} of the snapshot", at + run - 1)))?;
             let checksums = checksums_of(&data);
             let change = if empty { Change::Clear } else { Change::Write { data: &data, checksums: &checksums } };
             if self.change(volume, branch, at..at + run, &change, &edges).await? {

@@ -7,8 +7,8 @@
 use super::discard::fill;
 use super::{BLOCK, Rig, check, device, read, settings, snapshot, volume, write};
 use kura_block::{Block, Buf, Kind, Runtime};
-use kura_controller::{Controller, JournalLimits, Node, VolumeSpec};
-use kura_sim::{CrashPoint, FaultPlan, Outcome};
+use kura_controller::{Controller, JournalLimits, Node, Saving, Settings, VolumeSpec};
+use kura_sim::{CrashPoint, FaultKind, FaultPlan, Outcome, Place};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -111,6 +111,39 @@ fn a_roll_back_of_a_discarded_volume_to_the_newest_snapshot_takes_no_room() {
         runtime.sleep(SOON).await;
         assert!(is_all(controllers, "v", 4).await);
         check(node).await;
+    });
+}
+
+/// A block of the snapshot is lost: the roll-back waits for it and says so, and goes on when it is written.
+#[test]
+fn a_roll_back_that_cannot_go_on_says_why() {
+    let rig = Rig::new(24);
+    rig.run(Settings { saving: Saving::Copy, ..settings() }, async |node, controllers, runtime| {
+        node.create_volume(volume("v", BLOCKS)).await.unwrap();
+        set(controllers, "v", 1).await;
+        let v = device(controllers, "v");
+        write(&*v, 5, &[0x77; BLOCK]).await;
+        node.snapshot(vec![snapshot("v", "a")], 1).await.unwrap();
+        write(&*v, 5, &[0x78; BLOCK]).await;
+        node.snapshot(vec![snapshot("v", "b")], 2).await.unwrap();
+        owner(controllers, "v").store().checkpoint().await.unwrap();
+        let mut rotten = 0;
+        for disk in &rig.disks[2..] {
+            for at in (0..24 << 20_u64).step_by(BLOCK) {
+                if disk.at_rest(at, BLOCK) == [0x77; BLOCK] {
+                    disk.inject(FaultKind::BitRot(Place::Range(at..at + BLOCK as u64), 3));
+                    rotten += 1;
+                }
+            }
+        }
+        assert!(rotten >= 2, "{rotten}");
+        owner(controllers, "v").store().roll_back("v@a").await.unwrap();
+        runtime.sleep(SOON).await;
+        let said = node.snapshot(vec![snapshot("v", "c")], 3).await.unwrap_err().to_string();
+        assert!(said.contains("and waits") && said.contains("blocks 5 to 5"), "{said}");
+        write(&*v, 5, &[0x79; BLOCK]).await;
+        runtime.sleep(SOON).await;
+        node.snapshot(vec![snapshot("v", "c")], 3).await.unwrap();
     });
 }
 
