@@ -1,13 +1,13 @@
 //! The fast tier under volumes with snapshots, holes and rules, on simulated disks: what is asked of the slow disks in the end.
 
 use crate::told::Told;
-use kura_block::{Block, Buf, ControllerId, Runtime};
+use kura_block::{Block, Buf, ControllerId, DeviceId, Runtime};
 use kura_controller::{
     Check, Config, Controller, DiskClass, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec,
     TierConfig, TierMove, VolumeSpec,
 };
 use kura_shared::InProcess;
-use kura_sim::{DiskSpec, Sim, SimDisk};
+use kura_sim::{DiskSpec, FaultKind, Place, Sim, SimDisk};
 use kura_tier::{Pace, Settings as Policies, Tier, WorthSettings};
 use kura_volume::{Pin, TierRules, TierSetup};
 use std::rc::Rc;
@@ -138,6 +138,42 @@ fn what_is_used_of_a_volume_with_a_snapshot_comes_up() {
         read(&*snapshot, 0..256, 1).await;
         assert_eq!(rig.slow_reads(), before, "until they were");
     });
+}
+
+/// A block that only the fast tier has is not read there any more: it is lost in the end, which a read says, and what else is there comes
+/// home although a disk of it failed.
+#[test]
+fn a_block_that_is_lost_in_the_fast_tier_keeps_no_disk_from_being_emptied() {
+    for layout in [Layout::Mirror, Layout::Raid5] {
+        let rig = Rig::new(24);
+        rig.run(async |controller, runtime| {
+            tier_by_worth(controller);
+            let device = create_of(controller, "v", 1, layout).await;
+            write(&*device, 0..256, 1).await;
+            controller.store().checkpoint().await.unwrap();
+            let rules = TierRules { pin: Pin::Fast, ..TierRules::default() };
+            controller.store().set_tier_rules("v", rules).await.unwrap();
+            runtime.sleep(Duration::from_secs(20)).await;
+            write(&*device, 0..256, 2).await;
+            write(&*device, 5..6, 7).await;
+            controller.store().checkpoint().await.unwrap();
+            assert!(controller.store().tier().stale_bytes > 0, "{layout:?}: {:?}", controller.store().tier());
+            let fast = &rig.disks[1];
+            let lies = (0..38 << 20_u64).step_by(BLOCK).filter(|at| fast.at_rest(*at, BLOCK) == [7; BLOCK]);
+            // Another one is the journal's.
+            let at = lies.last().unwrap();
+            fast.inject(FaultKind::ReadError(Place::Range(at..at + BLOCK as u64)));
+            controller.store().fail_disk(DeviceId(0)).await.unwrap();
+            runtime.sleep(Duration::from_mins(10)).await;
+            let unwanted = controller.store().unwanted();
+            assert!(unwanted.values().all(|held| held.copies == 0), "{layout:?}: {unwanted:?}");
+            assert!(device.read((5 * BLOCK) as u64, BLOCK).await.is_err(), "{layout:?}");
+            read(&*device, 0..5, 2).await;
+            read(&*device, 6..256, 2).await;
+            write(&*device, 5..6, 3).await;
+            read(&*device, 5..6, 3).await;
+        });
+    }
 }
 
 /// What was written in the fast tier is written home as fast as the policy says, and what was not is dropped at once.

@@ -179,7 +179,7 @@ impl Inner {
         let first = u64::from(extent.owner.index) * self.array.extent_blocks() as u64;
         let wanted = self.to_bring_home(volume, extent, copy, piece);
         let mut found: Vec<(u64, Lsn, Checksum)> = Vec::new();
-        let mut data = Bufs::new();
+        let (mut data, mut lost, mut waits) = (Bufs::new(), Vec::new(), None);
         for run in wanted.chunk_by(|one, next| one.0 + 1 == next.0) {
             let checksums: Vec<_> = run.iter().map(|(_, checksum)| *checksum).collect();
             if let Ok(read) = self.array.read(&copy.places, run[0].0, &checksums, Urgency::Idle).await {
@@ -188,24 +188,29 @@ impl Inner {
                 continue;
             }
             for (inside, checksum) in run {
-                match self.array.read(&copy.places, *inside, std::slice::from_ref(checksum), Urgency::Idle).await {
-                    Ok(read) => {
-                        found.push((first + *inside as u64, Lsn(0), *checksum));
-                        data.append(read.data);
+                let block = first + *inside as u64;
+                match self.last_copy(&copy.places, *inside, *checksum).await {
+                    Ok(Some(read)) => {
+                        found.push((block, Lsn(0), *checksum));
+                        data.push(read);
                     }
-                    // It stays lost, here, and a read of it says so.
-                    Err(error) => {
-                        let block = first + *inside as u64;
-                        tracing::error!(volume = volume.id, block, %error, "a block cannot be brought home");
+                    // Home has an older one, and the checksum of this: a read of it says there that it is lost.
+                    Ok(None) => {
+                        tracing::error!(volume = volume.id, block, "a block of the fast tier is lost");
+                        lost.push(*inside);
                     }
+                    Err(error) => waits = Some(error),
                 }
             }
         }
         let bytes = data.len() as u64;
         // Given up meanwhile, it is nobody's; and what is written there since lies in another group.
         let is_there = volume.extent(extent.owner.index).is_some_and(|now| Rc::ptr_eq(&now, extent));
+        if is_there && !lost.is_empty() {
+            self.change_copy(copy, |bits| lost.iter().for_each(|inside| bits.left(*inside)));
+        }
         if bytes == 0 || !is_there {
-            return Ok(0);
+            return waits.filter(|_| is_there && lost.is_empty()).map_or(Ok(0), Err);
         }
         let insides: Vec<_> = found.iter().map(|(block, ..)| (block - first) as usize).collect();
         if volume.shape.parity {
