@@ -104,7 +104,7 @@ impl Controller {
         for device in self.labelled() {
             let written = async {
                 match read_label(&*device).await? {
-                    Some(own) if !label.members[usize::from(own.id.0)].gone => {
+                    Some(own) if label.members.get(usize::from(own.id.0)).is_some_and(|member| !member.gone) => {
                         write_label(&*device, &Label { id: own.id, plan: own.plan, ..label.clone() }).await
                     }
                     _ => Ok(()),

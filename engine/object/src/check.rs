@@ -85,6 +85,10 @@ impl Alive {
         }
         if let Some(before) = before {
             self.count(before, false);
+            // Where what replaced another one is taken back, that one is there again.
+            if now.is_none() && before.is_unversioned() {
+                self.unversioned.take_if(|name| *name == row.name);
+            }
         }
         if let Some(now) = now {
             self.count(now, true);

@@ -114,20 +114,22 @@ impl Inner {
         }
         let writes = stream::iter(&uneven).map(|page| async move {
             match self.lacks(page).await {
-                Some(lacking) => self.array.write_lacking(&lacking).await,
-                None => Vec::new(),
+                Some(Some(lacking)) => (self.array.write_lacking(&lacking).await, None),
+                Some(None) => (Vec::new(), None),
+                None => (Vec::new(), Some(page.clone())),
             }
         });
-        let failures: Vec<_> = writes.buffer_unordered(WIDTH).collect().await;
+        let (failures, unsure): (Vec<_>, Vec<_>) =
+            writes.buffer_unordered(WIDTH).collect::<Vec<_>>().await.into_iter().unzip();
         self.heed(failures.into_iter().flatten()).await?;
         self.flush_disks().await?;
-        self.uneven.take();
+        self.uneven.replace(unsure.into_iter().flatten().collect());
         Ok(())
     }
 
-    /// Where the newest version of a page that is on the disks is not.
-    async fn lacks(&self, page: &Uneven) -> Option<Lacking> {
-        match page {
+    /// Where the newest version of a page that is on the disks is not; `None` where a disk refuses to say which that is.
+    async fn lacks(&self, page: &Uneven) -> Option<Option<Lacking>> {
+        Some(match page {
             Uneven::Extent(extent) => {
                 let (site, member, owner) = (extent.group.site(), extent.member(), extent.owner);
                 let newest = sure(self.array.read_page(&site, member, owner).await)?;
@@ -141,7 +143,7 @@ impl Inner {
                 let newest = sure(self.array.read_fast_page(places, *owner).await)?;
                 self.array.fast_page_lacks(places, &newest).await
             }
-        }
+        })
     }
 
     /// The page of an extent, and whether it stands for one that is lost; `Corrupt` when there is none, `Device` when it cannot

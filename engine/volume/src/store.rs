@@ -393,8 +393,8 @@ impl Inner {
     }
 
     /// Waits until the write buffer, the journal and the pages take a write of `bytes`; an error when the disks take
-    /// nothing, so that a client hears of it instead of hanging: `Full`, or else `Retry`, whatever the disks say. Nothing of the write
-    /// has happened, and they may take it a moment later.
+    /// nothing, so that a client hears of it instead of hanging: `Full`, or else `Retry`, whatever the disks say. Nothing of what
+    /// waits here has happened, and they may take it a moment later.
     ///
     /// Writers get room in the order in which they asked for it, one after the other: what is made room for one is not
     /// looked at by thousands.

@@ -3,13 +3,14 @@
 //! What must hold: wherever the power goes, the node opens again, has every byte, and what was under way goes on to its
 //! end; a disk that has left is not missed, and the journals are on two disks again.
 
-use kura_block::{Block, Buf, DeviceId, Error, Result, Runtime};
+mod joining;
+
+use kura_block::{Block, Buf, DeviceId, Result, Runtime};
 use kura_controller::{
     Check, Config, DiskClass, DiskState, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, VolumeSpec,
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,165 +220,6 @@ fn every_crash_point_of_a_replacement_is_survived() {
     let step = (operations / 300).max(1) as usize;
     for crash in (1..=operations).step_by(step) {
         whole(Some(crash));
-    }
-}
-
-/// Makes a volume and fills it, so that the disks with the most free extents have some of it.
-async fn fill_another(node: &Node, name: &str) {
-    let spec = VolumeSpec {
-        name: name.into(),
-        size_bytes: VOLUME_BYTES as u64,
-        layout: Layout::Mirror,
-        thick: false,
-        read_only: false,
-    };
-    node.create_volume(spec).await.unwrap();
-    let (door, info) = node.find(name).await.unwrap();
-    let write = door.call(move |controller| {
-        Box::pin(async move {
-            let device = controller.open_volume(&info.spec.name).unwrap();
-            device.write(0, Buf::copy_of(&Rig::content(9)).into(), true).await.unwrap();
-        })
-    });
-    write.await.unwrap();
-}
-
-/// What [`fill_another`] wrote is there.
-async fn has_another(node: &Node, name: &str) -> bool {
-    let (door, info) = node.find(name).await.unwrap();
-    let read = door.call(move |controller| {
-        Box::pin(async move {
-            let device = controller.open_volume(&info.spec.name).unwrap();
-            device.read(0, VOLUME_BYTES).await.map(|data| data.contiguous().to_vec())
-        })
-    });
-    read.await.unwrap().unwrap() == Rig::content(9)
-}
-
-/// The power goes while a disk joins: a start that takes it makes it known to all others, and its loss is one disk's.
-#[test]
-fn a_disk_whose_joining_was_cut_off_is_missed_like_any_other() {
-    let mut joined = 0;
-    for crash in 1.. {
-        let rig = Rig::new();
-        rig.fill();
-        let added = rig.run(&POOL, async |node, _| {
-            rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(crash)], ..FaultPlan::default() });
-            node.add_disk("slow9".into(), DiskClass::Slow, [99; 16]).await.unwrap();
-        });
-        rig.sim.set_plan(&FaultPlan::default());
-        if added != Outcome::Crashed {
-            break;
-        }
-        let names = labelled(&rig);
-        if !names.contains(&"slow9") {
-            continue;
-        }
-        joined += 1;
-        let done = rig.run(&names, async |node, _| {
-            for name in ["w0", "w1"] {
-                fill_another(node, name).await;
-            }
-            let disks = node.pool().await.unwrap().disks;
-            let new = disks.iter().find(|disk| disk.uuid == [99; 16]).unwrap();
-            assert!(new.free_bytes < new.data_bytes, "nothing lies there");
-            node.stop().await.unwrap();
-        });
-        assert_eq!(done, Outcome::Done(()), "crash at {crash}");
-        let done = rig.run(&POOL, async |node, _| {
-            assert!(has_another(node, "w0").await && has_another(node, "w1").await);
-        });
-        assert_eq!(done, Outcome::Done(()), "crash at {crash}");
-    }
-    assert!(joined > 1, "{joined}");
-}
-
-/// A disk leaves, and the one that was to carry its journals fails before: why it stays is told, and it leaves when another can.
-#[test]
-fn a_disk_that_keeps_its_journals_says_why() {
-    let rig = Rig::new();
-    rig.fill();
-    let done = rig.run(&POOL, async |node, runtime| {
-        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
-        node.remove_disk(DeviceId(0)).await.unwrap();
-        node.fail_disk(DeviceId(5), true).await.unwrap();
-        tend(node, runtime, 50).await;
-        let disks = node.pool().await.unwrap().disks;
-        let says = disks[0].stalled.clone().unwrap_or_default();
-        assert!(says.contains("disk 0 carries journals and no other disk has room"), "{says}");
-    });
-    assert_eq!(done, Outcome::Done(()));
-    let another = rig.sim.disk("fast8", DiskSpec::nvme(18 << 20));
-    let disks = [rig.disks.clone(), vec![another]].concat();
-    let rig = Rig { disks, ..rig };
-    let done = rig.run(&labelled(&rig), async |node, runtime| {
-        node.add_disk("fast8".into(), DiskClass::Fast, [97; 16]).await.unwrap();
-        for _ in 0..1000 {
-            if node.pool().await.unwrap().disks.iter().all(|disk| disk.id != 0) {
-                return;
-            }
-            for gone in node.tend().await.unwrap() {
-                node.retire_disk(DeviceId(gone.id)).await.unwrap();
-            }
-            runtime.sleep(Duration::from_millis(10)).await;
-        }
-        panic!("it never leaves: {:#?}", node.pool().await.unwrap());
-    });
-    assert_eq!(done, Outcome::Done(()));
-}
-
-/// A disk that carried the pool's journals once comes again: what it has of them is no journal, from before it is named one.
-#[test]
-fn a_disk_that_joins_has_no_old_journal() {
-    let rig = Rig::new();
-    rig.fill();
-    let [carrier, new] = ["fast0", "fast9"].map(|name| rig.disks.iter().find(|disk| disk.name() == name).unwrap());
-    let roots = || (0..8 << 20).step_by(4096).filter(|at| new.at_rest(*at, 4) == *b"KuJR").count();
-    rig.sim.block_on(async {
-        let (from, to) = (carrier.open(), new.open());
-        to.write(1 << 20, from.read(1 << 20, 16 << 20).await.unwrap(), true).await.unwrap();
-    });
-    assert!(roots() > 0);
-    rig.run(&POOL, async |node, _| {
-        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
-        assert_eq!(roots(), 0);
-    });
-}
-
-/// A disk that one controller cannot open when it joins is one that failed, for all.
-#[test]
-fn a_disk_that_not_every_controller_can_open_has_failed() {
-    for refused in 1..=u32::from(CONTROLLERS) {
-        let rig = Rig::new();
-        rig.fill();
-        let runtime: Rc<dyn Runtime> = rig.sim.runtime();
-        let (disks, opened) = (rig.disks.clone(), Rc::new(Cell::new(0)));
-        let opener = move |name: &str| {
-            if name == "slow9" && opened.replace(opened.get() + 1) == refused {
-                return Err(Error::device("slow9: it does not open"));
-            }
-            SimDisk::opener(&disks)(name)
-        };
-        rig.sim.block_on(async {
-            let node = Rig::node_with(opener, &POOL, &runtime).await;
-            node.add_disk("slow9".into(), DiskClass::Slow, [99; 16]).await.unwrap();
-            fill_another(&node, "w0").await;
-            fill_another(&node, "w1").await;
-            tend(&node, &*runtime, 3).await;
-            let disks = node.pool().await.unwrap().disks;
-            let ill: Vec<_> =
-                disks.iter().filter(|disk| disk.state != DiskState::Healthy).map(|disk| disk.id).collect();
-            assert_eq!(ill, [5]);
-            assert!(has_another(&node, "w0").await && has_another(&node, "w1").await);
-            node.stop().await.unwrap();
-        });
-        rig.sim.crash();
-        let done = rig.run(&labelled(&rig), async |node, _| {
-            assert!(has_another(node, "w0").await && has_another(node, "w1").await);
-            assert_eq!(failed(node).await, [5]);
-        });
-        assert_eq!(done, Outcome::Done(()));
-        rig.verify(&labelled(&rig));
     }
 }
 

@@ -64,7 +64,7 @@ impl Inner {
 
     /// Refuses to append more pages than the journal takes: it could not be written, nor its tail move, and all would wait.
     fn check_pages_fit(&self, pages: u64) -> Result<()> {
-        if self.journal().fits(pages * PAGE_COST) {
+        if pages == 0 || self.journal().fits(pages * PAGE_COST) {
             return Ok(());
         }
         Err(Error::full(format!(

@@ -256,7 +256,8 @@ impl Inner {
                 }
             }
             Err(error) => {
-                let rest = if error.kind() == Kind::Retry { BUSY } else { REFUSED };
+                let is_busy = error.kind() == Kind::Retry && self.stalled.borrow().is_none();
+                let rest = if is_busy { BUSY } else { REFUSED };
                 engine.resting.insert(key, now + rest);
             }
         }

@@ -145,12 +145,19 @@ impl Inner {
             let bits = copy.bits();
             (0..self.array.extent_blocks()).filter(|inside| bits.is_older(*inside)).collect()
         };
+        let mut refused = Ok(());
         for piece in stale.chunk_by(|one, next| (first + *one as u64) / unit == (first + *next as u64) / unit) {
-            *bytes += self.bring_home(&volume, &extent, copy, piece).await?;
+            match self.bring_home(&volume, &extent, copy, piece).await {
+                Ok(more) => *bytes += more,
+                // What else there is comes home all the same.
+                Err(error) if error.kind() == Kind::Device => refused = refused.and(Err(error)),
+                Err(error) => return Err(error),
+            }
         }
         if *bytes > 0 {
             self.checkpointer.notify_one();
         }
+        refused?;
         let _moving = self.begin_move(&extent.group).ok_or_else(busy)?;
         self.landed(&volume, extent.owner.index).await?;
         // One that was wanted again meanwhile stays.
@@ -194,9 +201,11 @@ impl Inner {
                         found.push((block, Lsn(0), *checksum));
                         data.push(read);
                     }
-                    // Home has an older one, and the checksum of this: a read of it says there that it is lost.
+                    // Home has the checksum of this, and an older one, mostly: a read of that says that it is lost. What memory has of
+                    // a table is written again.
                     Ok(None) => {
                         tracing::error!(volume = volume.id, block, "a block of the fast tier is lost");
+                        self.write_table_again(volume.id, block..block + 1);
                         lost.push(*inside);
                     }
                     Err(error) => waits = Some(error),
