@@ -30,23 +30,19 @@ mod tests {
 
     const ON: &str = "KURA_TEST_PANICS_ON";
 
-    /// What the test below runs as another process.
-    #[test]
-    #[ignore = "ends the process"]
-    fn panics() {
-        // Not run among others.
-        let Ok(name) = std::env::var(ON) else { return };
-        limit();
-        let thread = std::thread::Builder::new().name(name);
-        assert!(thread.spawn(|| panic!("on purpose")).unwrap().join().is_err());
-    }
-
+    /// It runs itself again, as the process that is to end or not.
     #[test]
     fn a_panic_ends_the_process_but_where_http_is_served() {
+        if let Ok(name) = std::env::var(ON) {
+            limit();
+            let thread = std::thread::Builder::new().name(name);
+            assert!(thread.spawn(|| panic!("on purpose")).unwrap().join().is_err());
+            return;
+        }
         for (thread, signal) in [(HTTP, None), ("doors", Some(6)), ("controller-0", Some(6))] {
             let mut again = Command::new(std::env::current_exe().unwrap());
-            let again = again.args(["--exact", "panics::tests::panics", "--ignored"]).env(ON, thread);
-            let ended = again.output().unwrap().status;
+            let this = "panics::tests::a_panic_ends_the_process_but_where_http_is_served";
+            let ended = again.args(["--exact", this]).env(ON, thread).output().unwrap().status;
             assert_eq!((ended.success(), ended.signal()), (signal.is_none(), signal), "{thread}");
         }
     }

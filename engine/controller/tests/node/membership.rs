@@ -76,22 +76,7 @@ impl Rig {
         self.sim.block_on(async {
             let node = Self::node(&disks, &POOL, &runtime).await;
             for volume in 0..4 {
-                let spec = VolumeSpec {
-                    name: format!("v{volume}"),
-                    size_bytes: VOLUME_BYTES as u64,
-                    layout: Layout::Mirror,
-                    thick: false,
-                    read_only: false,
-                };
-                node.create_volume(spec).await.unwrap();
-                let (door, info) = node.find(&format!("v{volume}")).await.unwrap();
-                let write = door.call(move |controller| {
-                    Box::pin(async move {
-                        let device = controller.open_volume(&info.spec.name).unwrap();
-                        device.write(0, Buf::copy_of(&Self::content(volume)).into(), true).await.unwrap();
-                    })
-                });
-                write.await.unwrap();
+                fill(&node, &format!("v{volume}"), Self::content(volume)).await;
             }
             node.stop().await.unwrap();
         });
@@ -116,14 +101,7 @@ impl Rig {
     fn verify(&self, names: &[&str]) {
         self.run(names, async |node, _| {
             for volume in 0..4 {
-                let (door, info) = node.find(&format!("v{volume}")).await.unwrap();
-                let read = door.call(move |controller| {
-                    Box::pin(async move {
-                        let device = controller.open_volume(&info.spec.name).unwrap();
-                        device.read(0, VOLUME_BYTES).await.map(|data| data.contiguous().to_vec())
-                    })
-                });
-                assert!(read.await.unwrap().unwrap() == Self::content(volume), "volume {volume}");
+                assert!(holds(node, &format!("v{volume}"), Self::content(volume)).await, "volume {volume}");
             }
             let report = node.check(Check::Repair).await.unwrap();
             assert!(report.violations.is_empty(), "{:#?}", report.violations);
@@ -133,6 +111,38 @@ impl Rig {
 
 const POOL: [&str; 5] = ["fast0", "fast1", "slow0", "slow1", "slow2"];
 const ALL: [&str; 7] = ["fast0", "fast1", "slow0", "slow1", "slow2", "fast9", "slow9"];
+
+/// Makes a volume that has this.
+async fn fill(node: &Node, name: &str, content: Vec<u8>) {
+    let spec = VolumeSpec {
+        name: name.into(),
+        size_bytes: VOLUME_BYTES as u64,
+        layout: Layout::Mirror,
+        thick: false,
+        read_only: false,
+    };
+    node.create_volume(spec).await.unwrap();
+    let (door, info) = node.find(name).await.unwrap();
+    let write = door.call(move |controller| {
+        Box::pin(async move {
+            let device = controller.open_volume(&info.spec.name).unwrap();
+            device.write(0, Buf::copy_of(&content).into(), true).await.unwrap();
+        })
+    });
+    write.await.unwrap();
+}
+
+/// True when a volume has this.
+async fn holds(node: &Node, name: &str, content: Vec<u8>) -> bool {
+    let (door, info) = node.find(name).await.unwrap();
+    let read = door.call(move |controller| {
+        Box::pin(async move {
+            let device = controller.open_volume(&info.spec.name).unwrap();
+            device.read(0, VOLUME_BYTES).await.map(|data| *data.contiguous() == content[..])
+        })
+    });
+    read.await.unwrap().unwrap()
+}
 
 /// Tends the node until the pool is as large as it should be and nothing is under way.
 async fn settle(node: &Node, runtime: &dyn Runtime) {

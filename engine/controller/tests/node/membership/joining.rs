@@ -3,45 +3,13 @@
 //! What must hold: wherever the power goes, and whichever controller cannot open it, a disk is one for all or for none; and what it had
 //! before says nothing.
 
-use super::{CONTROLLERS, POOL, Rig, VOLUME_BYTES, failed, labelled, tend};
-use kura_block::{Block, Buf, DeviceId, Error, Runtime};
-use kura_controller::{DiskClass, DiskState, Layout, Node, VolumeSpec};
+use super::{CONTROLLERS, POOL, Rig, failed, fill, holds, labelled, tend};
+use kura_block::{Block, DeviceId, Error, Runtime};
+use kura_controller::{DiskClass, DiskState};
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, SimDisk};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-
-/// Makes a volume and fills it, so that the disks with the most free extents have some of it.
-async fn fill_another(node: &Node, name: &str) {
-    let spec = VolumeSpec {
-        name: name.into(),
-        size_bytes: VOLUME_BYTES as u64,
-        layout: Layout::Mirror,
-        thick: false,
-        read_only: false,
-    };
-    node.create_volume(spec).await.unwrap();
-    let (door, info) = node.find(name).await.unwrap();
-    let write = door.call(move |controller| {
-        Box::pin(async move {
-            let device = controller.open_volume(&info.spec.name).unwrap();
-            device.write(0, Buf::copy_of(&Rig::content(9)).into(), true).await.unwrap();
-        })
-    });
-    write.await.unwrap();
-}
-
-/// What [`fill_another`] wrote is there.
-async fn has_another(node: &Node, name: &str) -> bool {
-    let (door, info) = node.find(name).await.unwrap();
-    let read = door.call(move |controller| {
-        Box::pin(async move {
-            let device = controller.open_volume(&info.spec.name).unwrap();
-            device.read(0, VOLUME_BYTES).await.map(|data| data.contiguous().to_vec())
-        })
-    });
-    read.await.unwrap().unwrap() == Rig::content(9)
-}
 
 /// The power goes while a disk joins: a start that takes it makes it known to all others, and its loss is one disk's.
 #[test]
@@ -65,7 +33,7 @@ fn a_disk_whose_joining_was_cut_off_is_missed_like_any_other() {
         joined += 1;
         let done = rig.run(&names, async |node, _| {
             for name in ["w0", "w1"] {
-                fill_another(node, name).await;
+                fill(node, name, Rig::content(9)).await;
             }
             let disks = node.pool().await.unwrap().disks;
             let new = disks.iter().find(|disk| disk.uuid == [99; 16]).unwrap();
@@ -74,7 +42,7 @@ fn a_disk_whose_joining_was_cut_off_is_missed_like_any_other() {
         });
         assert_eq!(done, Outcome::Done(()), "crash at {crash}");
         let done = rig.run(&POOL, async |node, _| {
-            assert!(has_another(node, "w0").await && has_another(node, "w1").await);
+            assert!(holds(node, "w0", Rig::content(9)).await && holds(node, "w1", Rig::content(9)).await);
         });
         assert_eq!(done, Outcome::Done(()), "crash at {crash}");
     }
@@ -150,19 +118,19 @@ fn a_disk_that_not_every_controller_can_open_has_failed() {
         rig.sim.block_on(async {
             let node = Rig::node_with(opener, &POOL, &runtime).await;
             node.add_disk("slow9".into(), DiskClass::Slow, [99; 16]).await.unwrap();
-            fill_another(&node, "w0").await;
-            fill_another(&node, "w1").await;
+            fill(&node, "w0", Rig::content(9)).await;
+            fill(&node, "w1", Rig::content(9)).await;
             tend(&node, &*runtime, 3).await;
             let disks = node.pool().await.unwrap().disks;
             let ill: Vec<_> =
                 disks.iter().filter(|disk| disk.state != DiskState::Healthy).map(|disk| disk.id).collect();
             assert_eq!(ill, [5]);
-            assert!(has_another(&node, "w0").await && has_another(&node, "w1").await);
+            assert!(holds(&node, "w0", Rig::content(9)).await && holds(&node, "w1", Rig::content(9)).await);
             node.stop().await.unwrap();
         });
         rig.sim.crash();
         let done = rig.run(&labelled(&rig), async |node, _| {
-            assert!(has_another(node, "w0").await && has_another(node, "w1").await);
+            assert!(holds(node, "w0", Rig::content(9)).await && holds(node, "w1", Rig::content(9)).await);
             assert_eq!(failed(node).await, [5]);
         });
         assert_eq!(done, Outcome::Done(()));
