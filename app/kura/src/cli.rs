@@ -468,7 +468,7 @@ mod tests {
             ("object get demo/a file --version null", FITS),
             ("object list demo/a/ --delimiter /", FITS),
             ("object stat demo/a --json", FITS),
-            ("object delete demo/a --version-id 0000000000000001 --dry-run", FITS),
+            ("object delete demo/a --version-id 0000000000000001019aabcdef00 --dry-run", FITS),
             ("object batch changes", FITS),
             ("object batch", MISSING),
         ];

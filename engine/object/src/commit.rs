@@ -179,7 +179,7 @@ fn check(batch: &Batch) -> Result<()> {
         // Removals of different versions go together; all else wants the key for itself.
         let sole = match named.insert(name_of(partition, key), removed) {
             None => true,
-            Some(Some(Which::Version(_))) => matches!(removed, Some(Which::Version(_))),
+            Some(Some(Which::Version { .. })) => matches!(removed, Some(Which::Version { .. })),
             Some(_) => false,
         };
         if sole { Ok(()) } else { Err(Error::invalid(format!("key {} is named twice in a batch", shown(key)))) }

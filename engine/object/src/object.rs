@@ -47,7 +47,7 @@ pub struct Partition {
     pub modified_ms: u64,
 }
 
-/// Names one of a key's versions, in the whole store; later versions have greater numbers.
+/// The number of a version, in the whole store; later versions have greater numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
@@ -58,8 +58,14 @@ pub enum Which {
     Latest,
     /// The one that was put without `versioned` (S3's version `null`).
     Unversioned,
-    /// This one.
-    Version(Version),
+    /// This one. Its number alone names nothing for good: a store that went back, as its volume was rolled back or as a
+    /// crash took what was acknowledged in memory, gives numbers again.
+    Version {
+        /// Its number.
+        number: Version,
+        /// As given with the last put or change of its content: milliseconds since 1970.
+        modified_ms: u64,
+    },
 }
 
 /// What the store knows of a version without reading the device.
@@ -81,6 +87,13 @@ pub struct Stat {
     pub marker: bool,
     /// True when no later version of the key exists.
     pub latest: bool,
+}
+
+impl Stat {
+    /// Means this version, and no other.
+    pub fn which(&self) -> Which {
+        Which::Version { number: self.version, modified_ms: self.modified_ms }
+    }
 }
 
 /// Where a version stands in the index: partition and key, then the newest version first.

@@ -86,9 +86,10 @@ impl State {
     pub fn find(&self, name: &[u8], which: Which) -> Result<Option<(Row, Known)>> {
         match which {
             Which::Latest => Ok(self.newest(name)?.filter(|(_, known)| !known.is_marker())),
-            Which::Version(version) => {
-                let row = Row::new(name.to_vec(), version.0);
-                Ok(self.index.get(&row)?.map(|known| (row, known)))
+            Which::Version { number, modified_ms } => {
+                let row = Row::new(name.to_vec(), number.0);
+                let known = self.index.get(&row)?.filter(|known| known.modified_ms == modified_ms);
+                Ok(known.map(|known| (row, known)))
             }
             Which::Unversioned => self.index.unversioned(name, None),
         }

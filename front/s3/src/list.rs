@@ -73,7 +73,7 @@ pub(crate) async fn marker(store: &Store, partition: PartitionId, key: &[u8], wh
             let is_meant = match which {
                 Which::Latest => stat.latest,
                 Which::Unversioned => stat.unversioned,
-                Which::Version(version) => stat.version == version,
+                Which::Version { .. } => stat.which() == which,
             };
             if found != key {
                 return None;
@@ -233,7 +233,7 @@ impl Service {
         let limit = page_limit(input.max_keys)?;
         let marked = |text: &String| {
             let bad = || problem(S3ErrorCode::InvalidArgument, format!("version-id-marker {text:?} is no version"));
-            version(text).ok_or_else(bad)
+            version(text).map(|(number, _)| number).ok_or_else(bad)
         };
         let after = match (input.key_marker.as_ref(), input.version_id_marker.as_ref().filter(|text| !text.is_empty()))
         {
@@ -272,9 +272,7 @@ fn show_versions(page: &Page, encoding: Encoding, output: &mut ListObjectVersion
         output.next_key_marker = last_of(page).map(|last| encoding.write(last));
         output.next_version_id_marker = match page.items.last() {
             // By its number, also of the version `null`: it says where to go on.
-            Some(Item::Object { stat: Stat { version: Version(number), .. }, .. }) => {
-                Some(version_text(Version(*number)))
-            }
+            Some(Item::Object { stat, .. }) => Some(version_text(stat.version, stat.modified_ms)),
             _ => None,
         };
     }

@@ -183,11 +183,15 @@ pub(crate) fn timestamp(ms: u64) -> Timestamp {
 
 /// A version as clients name it.
 pub(crate) fn version_id(stat: &Stat) -> String {
-    if stat.unversioned { NULL.to_owned() } else { version_text(stat.version) }
+    if stat.unversioned { NULL.to_owned() } else { version_text(stat.version, stat.modified_ms) }
 }
 
-pub(crate) fn version_text(Version(number): Version) -> String {
-    format!("{number:016x}")
+/// Digits of a version's number and, behind them, of the time it was made.
+const VERSION_DIGITS: (usize, usize) = (16, 12);
+
+pub(crate) fn version_text(Version(number): Version, modified_ms: u64) -> String {
+    let (numbers, times) = VERSION_DIGITS;
+    format!("{number:0numbers$x}{modified_ms:0times$x}")
 }
 
 /// The version that a client names.
@@ -196,15 +200,19 @@ pub(crate) fn which(version_id: Option<&str>) -> S3Result<Which> {
         None => Ok(Which::Latest),
         Some(NULL) => Ok(Which::Unversioned),
         Some(text) => version(text)
-            .map(Which::Version)
+            .map(|(number, modified_ms)| Which::Version { number, modified_ms })
             .ok_or_else(|| problem(S3ErrorCode::InvalidArgument, format!("{text:?} is no version of an object"))),
     }
 }
 
-/// The number of a version that is named by this text.
-pub(crate) fn version(text: &str) -> Option<Version> {
-    let valid = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    valid.then(|| u64::from_str_radix(text, 16).ok().map(Version)).flatten()
+/// The version that is named by this text: its number, and when it was made.
+pub(crate) fn version(text: &str) -> Option<(Version, u64)> {
+    let (numbers, times) = VERSION_DIGITS;
+    if text.len() != numbers + times || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let digits = |text| u64::from_str_radix(text, 16).ok();
+    Some((Version(digits(&text[..numbers])?), digits(&text[numbers..])?))
 }
 
 #[cfg(test)]
@@ -223,8 +231,10 @@ mod tests {
     fn versions_have_names_that_are_read_again() {
         assert_eq!(which(None).unwrap(), Which::Latest);
         assert_eq!(which(Some("null")).unwrap(), Which::Unversioned);
-        assert_eq!(which(Some(&version_text(Version(77)))).unwrap(), Which::Version(Version(77)));
-        for bad in ["", "77", "00000000000000zz", "+000000000000077", "ünicode8ünicode8"] {
+        let made = Which::Version { number: Version(77), modified_ms: 1_700_000_000_000 };
+        assert_eq!(which(Some(&version_text(Version(77), 1_700_000_000_000))).unwrap(), made);
+        for bad in ["", "77", "0000000000000077", &format!("{:027}z", 0), &format!("+{:027}", 0), &"ünicode".repeat(4)]
+        {
             assert!(which(Some(bad)).is_err(), "{bad}");
         }
     }

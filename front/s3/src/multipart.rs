@@ -46,7 +46,7 @@ pub(crate) struct UploadEntry {
     pub id: Vec<u8>,
     pub key: Vec<u8>,
     pub begun_ms: u64,
-    version: Version,
+    stat: Stat,
     partition: PartitionId,
 }
 
@@ -77,8 +77,8 @@ async fn partition_made(store: &Store, bucket: &str) -> Result<PartitionId> {
 
 fn entries(partition: PartitionId, items: Vec<Item>) -> impl Iterator<Item = UploadEntry> {
     items.into_iter().filter_map(move |item| match item {
-        Item::Object { key, stat: Stat { version, tag, modified_ms, .. } } => {
-            Some(UploadEntry { id: tag, key, begun_ms: modified_ms, version, partition })
+        Item::Object { key, stat } => {
+            Some(UploadEntry { id: stat.tag.clone(), key, begun_ms: stat.modified_ms, stat, partition })
         }
         Item::Prefix(_) => None,
     })
@@ -116,7 +116,7 @@ pub(crate) async fn abort_upload(store: &Store, home: &Home, upload: &UploadEntr
     let parts = home.parts;
     let mut batch = Batch::new();
     batch.remove(parts, &upload.id, Which::Latest);
-    batch.remove(upload.partition, &upload.key, Which::Version(upload.version));
+    batch.remove(upload.partition, &upload.key, upload.stat.which());
     let stored = parts_of(store, parts, &upload.id).await?;
     for part in stored.iter().take(PARTS) {
         batch.remove(parts, &part.key, Which::Latest);
@@ -377,7 +377,7 @@ async fn complete(
     target.guard.require(&store, &target, &mut batch).await?;
     batch.require(parts, id.as_bytes(), Condition::Present);
     batch.remove(parts, id.as_bytes(), Which::Latest);
-    batch.remove(found.entry.partition, &target.key, Which::Version(found.entry.version));
+    batch.remove(found.entry.partition, &target.key, found.entry.stat.which());
     let joined: BTreeSet<&Vec<u8>> = whole.keys.iter().collect();
     for Part { key, .. } in stored.iter().filter(|part| !joined.contains(&part.key)) {
         batch.remove(parts, key, Which::Latest);
@@ -431,7 +431,7 @@ impl Directory {
                 let met = entry_of(&store, partition, &key, &id).await?;
                 // Where it is gone, all of the key are listed again: better twice than never.
                 let newest = Version(u64::MAX);
-                query.after = After::Version(key, met.map_or(newest, |entry| entry.version));
+                query.after = After::Version(key, met.map_or(newest, |entry| entry.stat.version));
             }
             let page = store.list(partition, &query).await.map_err(refusal)?;
             let uploads = entries(partition, page.items.clone()).collect();

@@ -225,7 +225,7 @@ async fn follow(
 }
 
 async fn tags_of(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat) -> Result<Vec<(String, String)>> {
-    match store.attributes(bucket.id, key, Which::Version(stat.version)).await {
+    match store.attributes(bucket.id, key, stat.which()).await {
         Ok((_, attributes)) => Ok(tags::of_object(&attributes)),
         // Gone meanwhile.
         Err(error) if error.kind() == Kind::Missing => Ok(Vec::new()),
@@ -242,7 +242,7 @@ async fn end(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat, newest: &S
     if decided == Fate::Expire {
         delete(&mut batch, bucket, key, Which::Latest);
     } else {
-        batch.remove(bucket.id, key, Which::Version(stat.version));
+        batch.remove(bucket.id, key, stat.which());
     }
     match store.commit(batch).await {
         Err(error) if !matches!(error.kind(), Kind::Retry | Kind::Missing | Kind::Exists) => Err(error),

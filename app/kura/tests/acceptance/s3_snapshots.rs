@@ -3,6 +3,7 @@
 use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::s3::{Key, client, script, url};
 use crate::s3_crash::{fill_up, small_pool};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A key for everything, made now.
@@ -53,6 +54,41 @@ fn a_bucket_is_read_as_it_was_and_rolled_back() {
     home.ok(&["object", "put", "demo/since", "/etc/hostname"]);
     home.ok(&["snapshot", "rollback", "objects@v2"]);
     step(&server, "rolled", &old, &new);
+    assert!(server.stop().success());
+}
+
+/// The numbers of versions come again then: their names must not.
+#[test]
+fn a_version_that_a_rollback_took_has_a_name_that_no_later_one_gets() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let mut aws = client("/usr/bin/aws", &server, &Key::of(&server));
+    aws.args(["--endpoint-url", &url(&server), "s3api", "put-bucket-versioning", "--bucket", "demo"]);
+    ok(aws.args(["--versioning-configuration", "Status=Enabled"]));
+    home.ok(&["snapshot", "create", "objects@a"]);
+    let versions_of = |content: &str| {
+        std::fs::write(home.path("file"), content).expect("a file");
+        for _ in 0..20 {
+            home.ok(&["object", "put", "demo/a", "file"]);
+        }
+        let listed = home.ok(&["object", "list", "demo", "--versions"]);
+        let names = listed.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned);
+        names.collect::<Vec<_>>()
+    };
+    let before = versions_of("before");
+    home.ok(&["snapshot", "rollback", "objects@a"]);
+    let after = versions_of("after");
+    let numbers = |names: &[String]| names.iter().map(|name| name[..16].to_owned()).collect::<BTreeSet<_>>();
+    assert!(!numbers(&before).is_disjoint(&numbers(&after)), "{before:?} {after:?}");
+    for name in &before {
+        let get = ["object", "get", "demo/a", "--version-id", name];
+        let said = fails(&mut home.kura(&get));
+        assert!(said.contains("no such object"), "{said}");
+        home.kura(&["object", "delete", "demo/a", "--version-id", name]).output().expect("kura");
+    }
+    for name in &after {
+        assert_eq!(home.ok(&["object", "get", "demo/a", "--version-id", name]), "after");
+    }
     assert!(server.stop().success());
 }
 

@@ -66,7 +66,7 @@ fn the_newest_version_is_known_at_the_head_of_a_page() {
             assert!(stat.latest);
             if gone {
                 let mut batch = Batch::new();
-                batch.remove(bucket, b"k", Which::Version(stat.version));
+                batch.remove(bucket, b"k", stat.which());
                 store.commit(batch).await.unwrap();
             }
             query.after = page.next.unwrap();

@@ -235,7 +235,7 @@ impl Client {
         let mut found = Keys::new();
         for item in store.list(bucket, &query).await.unwrap().items {
             let Item::Object { key, stat } = item else { panic!("no delimiter was given") };
-            let mut reader = store.read(bucket, &key, Which::Version(stat.version)).await.unwrap();
+            let mut reader = store.read(bucket, &key, stat.which()).await.unwrap();
             let content = Rc::new(reader.rest().await.unwrap().contiguous().to_vec());
             let note = reader.attributes.get("note").cloned().unwrap_or_default();
             let held = Held { unversioned: stat.unversioned, marker: stat.marker, content, note };
