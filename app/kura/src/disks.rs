@@ -237,6 +237,11 @@ impl Book {
         seen.into_values().collect()
     }
 
+    /// The pool's disks, and where they were.
+    pub fn known(&self) -> BTreeMap<Uuid, String> {
+        self.paths().clone()
+    }
+
     /// Notes where the disks of an opened pool are. What it does not have it forgets, and others may have it: a crash came before a
     /// disk had joined, or after it had left.
     pub fn settle(&self, pool: &PoolInfo) -> Result<()> {

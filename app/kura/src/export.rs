@@ -12,14 +12,16 @@ use crate::new_file::NewFile;
 use crate::s3;
 use crate::show::Out;
 use anyhow::{Context, Result, bail, ensure};
+use kura_controller::FoundPool;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
+use uuid::Uuid;
 
 /// What a file that was written by this program says it is.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Files of the data directory that no disk has; and, of each job, those that a run goes on from.
 const FILES: [&str; 2] = ["schedules.json", "replicas.json"];
 const OF_JOBS: [&str; 4] = ["job.toml", "recovery-point", "last.json", "costs.json"];
@@ -30,8 +32,8 @@ const BYTES_OF_JOBS: [&str; 2] = ["objects", "uploads"];
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Exported {
     kura_export: u32,
-    /// The pool's disks, where they were.
-    disks: Vec<String>,
+    /// The pool's disks, by which it is known, and where they were.
+    disks: BTreeMap<Uuid, String>,
     /// The files, by their paths in the directory.
     files: BTreeMap<PathBuf, String>,
     /// Those that are no text, in base64.
@@ -59,17 +61,19 @@ pub fn export(export: &PoolExport, out: Out) -> Result<()> {
         keys.display()
     );
     let exported = Exported::of(&data)?;
+    ensure!(!exported.disks.is_empty(), "{shown}: does not know its disks: start the server once, and stop it");
     let output = export.output.clone().unwrap_or_else(|| data.join("export.json"));
     let output = std::path::absolute(output)?;
     write(&output, &serde_json::to_vec_pretty(&exported)?)?;
     data.mark_exported(true)?;
-    let said = serde_json::json!({ "data": data.path(), "exported": true, "file": output, "disks": exported.disks });
+    let disks: Vec<String> = exported.disks.into_values().collect();
+    let said = serde_json::json!({ "data": data.path(), "exported": true, "file": output, "disks": disks });
     out.show(&said, |_| {
         format!(
             "exported: nothing serves {shown} until `kura pool export --cancel`\n{} disks are to be taken along:\n  {}\n\
              then, where they are: kura pool import --export {} DISKS",
-            exported.disks.len(),
-            exported.disks.join("\n  "),
+            disks.len(),
+            disks.join("\n  "),
             output.file_name().map_or(&*output, Path::new).display()
         )
     })
@@ -96,14 +100,15 @@ impl Exported {
         let coded = |path: &Path| Ok(base64_simd::STANDARD.encode_to_string(std::fs::read(path)?));
         Ok(Self {
             kura_export: FORMAT,
-            disks: Book::open(data)?.candidates(&[]),
+            disks: Book::open(data)?.known(),
             files: read_all(data, texts, |path| std::fs::read_to_string(path))?,
             bytes: read_all(data, of_jobs(&BYTES_OF_JOBS), coded)?,
         })
     }
 
-    /// What `kura pool export` wrote.
-    pub fn read(path: &Path) -> Result<Self> {
+    /// What `kura pool export` wrote of this pool. Volumes have the same numbers in all pools, so that another one's copies and
+    /// schedules would be taken for its own.
+    pub fn read(path: &Path, pool: &FoundPool) -> Result<Self> {
         let at = || path.display().to_string();
         let text = std::fs::read(path).with_context(at)?;
         let read: Self = serde_json::from_slice(&text)
@@ -115,6 +120,12 @@ impl Exported {
         if let Some(stray) = read.files.keys().chain(read.bytes.keys()).find(strays) {
             bail!("{}: names {}, which is not a file of a data directory", at(), stray.display());
         }
+        ensure!(
+            pool.disks.iter().any(|disk| read.disks.contains_key(&Uuid::from_bytes(disk.uuid))),
+            "{}: was exported from another pool: none of its disks is in pool {}",
+            at(),
+            Uuid::from_bytes(pool.uuid)
+        );
         Ok(read)
     }
 

@@ -96,7 +96,7 @@ pub fn import(import: &PoolImport, out: Out) -> Result<()> {
     let _locks = distinct.into_iter().map(Lock::device).collect::<kura_block::Result<Vec<_>>>()?;
     let pool = kura_disk::run(async |_| survey(&paths, &(Box::new(open_to_read) as Opener)).await)??;
     check_members(&pool, &paths, import.incomplete)?;
-    let exported = import.export.as_deref().map(Exported::read).transpose()?;
+    let exported = import.export.as_deref().map(|path| Exported::read(path, &pool)).transpose()?;
     let mut data = DataDir::adopt(&import.data)?;
     let here = pool.disks.iter().filter_map(|disk| Some((Uuid::from_bytes(disk.uuid), disk.path.clone()?)));
     Book::new(&data).note(here)?;

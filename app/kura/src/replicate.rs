@@ -36,7 +36,8 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
                 Origin::Bucket(bucket) => drop(bucket::Pair::of(&home(common), bucket, &target, &options)?),
                 Origin::Tree(_) => {}
             }
-            let job = Job { source, target: target.to_string(), every, rpo, failed_over: false, options };
+            let job =
+                Job { source, target: target.to_string(), every, rpo, failed_over: false, removing: false, options };
             Jobs::under(&data.path).add(&name, &job)?;
             let standing = Jobs::under(&data.path).standing(&name, SystemTime::now())?;
             out.show(&standing, |_| format!("added: `kura replicate run {name}` makes the copy"))?;
@@ -52,13 +53,7 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             descriptors::raise();
             serve::serve(&root, listen, token_file, cert.zip(key))?;
         }
-        ReplicateCommand::Status { name, data } => {
-            let jobs = Jobs::under(&data.path);
-            let names = name.map_or_else(|| jobs.names(), |name| vec![name]);
-            let now = SystemTime::now();
-            let standings = names.iter().map(|name| jobs.standing(name, now)).collect::<Result<Vec<_>, _>>()?;
-            out.show(&standings, |standings| text::standings(standings))?;
-        }
+        ReplicateCommand::Status { name, data } => status(&Jobs::under(&data.path), name, out)?,
         ReplicateCommand::Verify { what, how, data } => return verify(&what, &how, &data, common),
         ReplicateCommand::Failover { name, anyway, data } => {
             match Origin::from(name.clone()) {
@@ -71,28 +66,49 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
         ReplicateCommand::Failback { name, anyway, dry_run, data } => {
             return failback(&Jobs::under(&data.path), &name, (anyway, dry_run), common);
         }
-        ReplicateCommand::Remove { name, dry_run: true, data } => {
-            let points = points(&Jobs::under(&data.path).get(&name)?, common)?;
-            out.show(&serde_json::json!({ "removed": name, "points": points, "dry_run": true }), |_| {
-                let points =
-                    if points.is_empty() { String::new() } else { format!(", and delete {}", points.join(", ")) };
-                format!("would remove {name}{points}; its copy stays")
-            })?;
-        }
-        ReplicateCommand::Remove { name, dry_run: false, data } => {
-            let jobs = Jobs::under(&data.path);
-            let left = forget_points(&jobs.get(&name)?, common);
-            jobs.remove(&name)?;
-            let said = left.as_ref().err().map(|error| {
-                format!("; so do its snapshots replica-... of the source, which could not be deleted: {error:#}")
-            });
-            let left = left.map_err(|error| format!("{error:#}")).err();
-            out.show(&serde_json::json!({ "removed": name, "points_left": left, "dry_run": false }), |_| {
-                format!("removed {name}; its copy stays{}", said.unwrap_or_default())
-            })?;
-        }
+        ReplicateCommand::Remove { name, dry_run, data } => remove(&Jobs::under(&data.path), &name, dry_run, common)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows how jobs fare, and fails where that is not known of one.
+fn status(jobs: &Jobs, name: Option<String>, out: Out) -> Result<()> {
+    let now = SystemTime::now();
+    let standings = match name {
+        Some(name) => vec![(name.clone(), jobs.standing(&name, now))],
+        None => jobs.standings(now),
+    };
+    let (known, unknown): (Vec<_>, Vec<_>) = standings.into_iter().partition(|(_, standing)| standing.is_ok());
+    let known: Vec<_> = known.into_iter().filter_map(|(_, standing)| standing.ok()).collect();
+    if !known.is_empty() || unknown.is_empty() {
+        out.show(&known, |standings| text::standings(standings))?;
+    }
+    Ok(unknown.into_iter().try_for_each(|(_, standing)| standing.map(drop))?)
+}
+
+/// Removes a job, and the points of its source; one that nobody can read goes as it is.
+fn remove(jobs: &Jobs, name: &str, dry_run: bool, common: &Common) -> Result<()> {
+    if dry_run {
+        let points = match jobs.get(name) {
+            Err(_) if jobs.has(name) => Vec::new(),
+            job => points(&job?, common)?,
+        };
+        return common.out().show(&serde_json::json!({ "removed": name, "points": points, "dry_run": true }), |_| {
+            let points = if points.is_empty() { String::new() } else { format!(", and delete {}", points.join(", ")) };
+            format!("would remove {name}{points}; its copy stays")
+        });
+    }
+    let (job, place) = jobs.begin_removal(name)?;
+    let left = job.map_or(Ok(()), |job| forget_points(&job, common));
+    jobs.remove(name, place)?;
+    let said = left
+        .as_ref()
+        .err()
+        .map(|error| format!("; so do its snapshots replica-... of the source, which could not be deleted: {error:#}"));
+    let left = left.map_err(|error| format!("{error:#}")).err();
+    common.out().show(&serde_json::json!({ "removed": name, "points_left": left, "dry_run": false }), |_| {
+        format!("removed {name}; its copy stays{}", said.unwrap_or_default())
+    })
 }
 
 /// Deletes the points of a job's source, which nobody has use for without the job.

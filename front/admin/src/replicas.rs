@@ -160,6 +160,9 @@ pub trait Replicas: Send + Sync + 'static {
     /// `Busy` where the volume is a copy that follows its source, so that nobody but transfers may change it.
     async fn check_free(&self, volume: &str) -> Result<()>;
 
+    /// `Busy` where the volume or snapshot is a copy that follows its source, or a point that such a copy cannot do without.
+    async fn check_unneeded(&self, name: &str) -> Result<()>;
+
     /// What a snapshot has from an offset on, or, with `since`, what changed after that snapshot: a frame.
     async fn frame(&self, snapshot: &str, since: Option<&str>, offset: u64) -> Result<Bytes>;
 

@@ -172,6 +172,10 @@ impl Replicas for NoReplicas {
         Ok(())
     }
 
+    async fn check_unneeded(&self, _name: &str) -> kura_block::Result<()> {
+        Ok(())
+    }
+
     async fn frame(&self, snapshot: &str, _since: Option<&str>, _offset: u64) -> kura_block::Result<Bytes> {
         no_replica(snapshot)
     }

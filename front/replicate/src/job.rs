@@ -12,8 +12,13 @@ use crate::run::{Options, Place, Summary, is_held, last};
 use crate::target::{Target, real};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use xxhash_rust::xxh3::xxh3_128;
+
+/// How long a removal waits for the end of a run, which a server brings about within half a second.
+const RUNS_END: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +37,9 @@ pub struct Job {
     /// It was failed over: it does not run until it is failed back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed_over: bool,
+    /// It is being removed: no run begins, and a server ends its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removing: bool,
     /// How its runs are done.
     #[serde(default)]
     pub options: Options,
@@ -70,7 +78,8 @@ pub struct Standing {
 impl Standing {
     /// Whether so much time has gone by since its last run began.
     pub fn is_due(&self, now: SystemTime) -> bool {
-        let Some(every) = self.job.every.filter(|_| !self.job.failed_over) else { return false };
+        let rests = self.job.failed_over || self.job.removing;
+        let Some(every) = self.job.every.filter(|_| !rests) else { return false };
         let last = self.last.as_ref().and_then(|last| humantime::parse_rfc3339(&last.started_at).ok());
         // A clock that was set back must not stop a schedule for as long.
         last.is_none_or(|last| now.duration_since(last).unwrap_or(every) >= every)
@@ -165,7 +174,7 @@ impl Jobs {
             let text = format!("{name:?} is no name of a job: up to 64 letters, digits, -, _ and ., no . in front");
             return Err(Error::Usage(text));
         }
-        if self.path(name).exists() {
+        if self.has(name) {
             return Err(Error::Usage(format!("there is a job {name}: `kura replicate remove {name}` removes it")));
         }
         std::fs::create_dir_all(self.folder(name)).map_err(|cause| Error::state(&self.folder(name), cause))?;
@@ -194,9 +203,42 @@ impl Jobs {
         toml::from_str(&text).map_err(|cause| Error::Usage(format!("{}: {}", path.display(), cause.message())))
     }
 
-    /// Forgets a job; its copy stays.
-    pub fn remove(&self, name: &str) -> Result<()> {
-        self.get(name)?;
+    /// Whether there is such a job, be its file unreadable.
+    pub fn has(&self, name: &str) -> bool {
+        self.path(name).exists()
+    }
+
+    /// Takes a job to remove it: no run begins any more, and a server ends its own, which is waited for. Refused while one goes on
+    /// that was begun by hand. Cut off, it may be begun again. The job is told where its file can be read.
+    pub fn begin_removal(&self, name: &str) -> Result<(Option<Job>, Place)> {
+        if !self.has(name) {
+            return Err(Error::Usage(self.unknown(name)));
+        }
+        let job = self.get(name).ok();
+        if let Some(job) = &job {
+            self.write(name, &Job { removing: true, ..job.clone() })?;
+        }
+        let target = job.as_ref().and_then(|job| job.target().ok());
+        let until = Instant::now() + RUNS_END;
+        loop {
+            let place = Place::take(&self.folder(name));
+            let taken = match &target {
+                Some(target) => place.and_then(|place| place.with(&self.lock_of(target))),
+                None => place,
+            };
+            match taken {
+                Ok(place) => return Ok((job, place)),
+                Err(_) if Instant::now() < until => std::thread::sleep(LOOK),
+                Err(error) => {
+                    job.iter().try_for_each(|job| self.write(name, job))?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Forgets a job that was taken for it; its copy stays.
+    pub fn remove(&self, name: &str, _taken: Place) -> Result<()> {
         std::fs::remove_dir_all(self.folder(name)).map_err(|cause| Error::state(&self.folder(name), cause))
     }
 
@@ -204,9 +246,16 @@ impl Jobs {
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().filter_map(std::result::Result::ok);
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> = names.filter(|name| self.path(name).exists()).collect();
+        let mut names: Vec<String> = names.filter(|name| self.has(name)).collect();
         names.sort();
         names
+    }
+
+    /// How all jobs fare now, by name; an error for one whose file cannot be read.
+    pub fn standings(&self, now: SystemTime) -> Vec<(String, Result<Standing>)> {
+        let standings = self.names().into_iter().map(|name| (name.clone(), self.standing(&name, now)));
+        // One that was removed meanwhile is none.
+        standings.filter(|(name, standing)| standing.is_ok() || self.has(name)).collect()
     }
 
     /// How a job fares now.
@@ -279,6 +328,7 @@ mod tests {
             every: Some(Duration::from_mins(5)),
             rpo: None,
             failed_over: false,
+            removing: false,
             options,
         };
         for bad in ["", ".x", "a/b", "..", "a b"] {
@@ -299,7 +349,9 @@ mod tests {
             drop(run);
             assert!(!jobs.is_busy("a"), "{target}");
         }
-        jobs.remove("a").unwrap();
-        assert!(jobs.names().is_empty());
+        let (known, place) = jobs.begin_removal("a").unwrap();
+        assert!(known.is_some() && jobs.get("a").unwrap().removing && jobs.is_busy("a"));
+        jobs.remove("a", place).unwrap();
+        assert!(jobs.names().is_empty() && jobs.begin_removal("a").is_err());
     }
 }

@@ -27,7 +27,7 @@ pub enum SnapshotCommand {
         /// Their names
         #[arg(required = true, value_name = "VOLUME@NAME")]
         names: Vec<String>,
-        /// Delete them even while clients have them open
+        /// Delete them even while clients have them open, or where a copy cannot do without them
         #[arg(long)]
         force: bool,
         /// Only say what would happen

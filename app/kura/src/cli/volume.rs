@@ -42,7 +42,7 @@ pub enum VolumeCommand {
     Delete {
         /// Its name
         name: String,
-        /// Delete it even while clients have it open
+        /// Delete it even while clients have it open, or while it is a copy that follows its source
         #[arg(long)]
         force: bool,
         /// Only say what would happen

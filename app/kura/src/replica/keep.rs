@@ -450,6 +450,19 @@ impl Copies {
             _ => Ok(()),
         }
     }
+
+    /// `Busy` where the volume or snapshot is a copy that follows its source, or a point that such a copy cannot do without.
+    pub async fn check_unneeded(&self, name: &str) -> Result<()> {
+        let point = name.rsplit_once('@').filter(|_| self.records.needed().contains(name));
+        let volume = point.map_or(name, |(volume, _)| volume);
+        let Err(error) = self.check_free(volume).await else { return Ok(()) };
+        Err(Error::busy(match point {
+            Some(_) => format!(
+                "snapshot {name}: is what copy {volume} is if its source is lost: --force deletes it all the same"
+            ),
+            None => format!("{error}; --force deletes it all the same"),
+        }))
+    }
 }
 
 /// How far all is there from an offset on, with the pieces ahead; those that this passes are gone. Pieces of a run that was cut off

@@ -129,6 +129,10 @@ impl Replicas for Keeper {
         self.copies.check_free(volume).await
     }
 
+    async fn check_unneeded(&self, name: &str) -> Result<()> {
+        self.copies.check_unneeded(name).await
+    }
+
     async fn frame(&self, snapshot: &str, since: Option<&str>, offset: u64) -> Result<Bytes> {
         refuse_object_store(snapshot)?;
         read::frame(&self.node, snapshot, since, offset).await

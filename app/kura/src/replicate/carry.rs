@@ -82,13 +82,16 @@ fn bucket_run(
 
 /// A job's run.
 pub fn carry_job(jobs: &Jobs, name: &str, options: &Options, home: &Home<'_>, progress: &Progress) -> Result<Summary> {
+    let target = jobs.get(name)?.target()?;
+    let place = jobs.take(&jobs.folder(name), &target)?;
+    // As it is now that nobody else has it.
     let job = jobs.get(name)?;
     ensure!(
         !job.failed_over,
         "{name} was failed over: its target may hold newer work: `kura replicate failback {name}` brings it back"
     );
-    let target = job.target()?;
-    carry((&job.source, &target), options, home, &jobs.take(&jobs.folder(name), &target)?, progress)
+    ensure!(!job.removing, "{name} is being removed: `kura replicate remove {name}` ends that");
+    carry((&job.source, &target), options, home, &place, progress)
 }
 
 /// Brings work with a job's copy back, where the source of a tree keeps something of its own only if it shall be so.

@@ -1,6 +1,6 @@
 //! Jobs by their schedule.
 
-use super::schedule::{begun, rest};
+use super::schedule::{AGAIN, begun, rest};
 use super::{now, one};
 use crate::cli::{Common, ReplicateRun};
 use anyhow::{Result, ensure};
@@ -22,16 +22,27 @@ pub fn due(jobs: &Jobs, command: &ReplicateRun, common: &Common) -> ExitCode {
 fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut BTreeMap<String, Instant>) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     resting.retain(|_, until| *until > Instant::now());
-    for name in jobs.names() {
-        let Ok(before) = jobs.standing(&name, SystemTime::now()) else { continue };
-        if !before.is_due(SystemTime::now()) || resting.contains_key(&name) || jobs.is_busy(&name) {
+    for (name, before) in jobs.standings(SystemTime::now()) {
+        if resting.contains_key(&name) {
+            continue;
+        }
+        let before = match before {
+            Ok(before) => before,
+            Err(error) => {
+                complain(&name, &error.into());
+                code = ExitCode::FAILURE;
+                resting.insert(name, Instant::now() + AGAIN);
+                continue;
+            }
+        };
+        if !before.is_due(SystemTime::now()) || jobs.is_busy(&name) {
             continue;
         }
         match one(jobs, &name, command, common) {
             Ok(ExitCode::SUCCESS) => {}
             Ok(_) => code = ExitCode::FAILURE,
             Err(error) => {
-                let _ = writeln!(stderr(), "kura: {} {name}: {error:#}", now());
+                complain(&name, &error);
                 code = ExitCode::FAILURE;
             }
         }
@@ -40,6 +51,11 @@ fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut B
         }
     }
     code
+}
+
+fn complain(name: &str, error: &anyhow::Error) {
+    // Standard error may be closed; ignore that.
+    let _ = writeln!(stderr(), "kura: {} {name}: {error:#}", now());
 }
 
 /// Runs jobs whenever their time has come, until the process is stopped: a run that is cut off goes on at its next.

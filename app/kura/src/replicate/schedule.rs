@@ -19,7 +19,7 @@ use tokio::time::interval;
 /// How often schedules are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a job that left nothing to tell is let alone, if its schedule does not say less.
-const AGAIN: Duration = Duration::from_mins(1);
+pub const AGAIN: Duration = Duration::from_mins(1);
 /// This program, even where its file was replaced by another version.
 const SELF: &str = "/proc/self/exe";
 
@@ -79,22 +79,27 @@ impl ReplicationJobs {
         warn(&standing.name, None, cause, told);
     }
 
-    /// How all fare. Reads files.
-    fn standings(&self) -> Vec<Standing> {
-        let (jobs, now) = (Jobs::under(&self.data), SystemTime::now());
-        // A job that is just being removed, or whose file is broken, has nothing to tell.
-        jobs.names().iter().filter_map(|name| jobs.standing(name, now).ok()).collect()
+    /// How all fare, and why that is not known of others, by name. Reads files.
+    fn standings(&self) -> (Vec<Standing>, BTreeMap<String, String>) {
+        let (mut known, mut unknown) = (Vec::new(), BTreeMap::new());
+        for (name, standing) in Jobs::under(&self.data).standings(SystemTime::now()) {
+            match standing {
+                Ok(standing) => known.push(standing),
+                Err(error) => drop(unknown.insert(name, error.to_string())),
+            }
+        }
+        (known, unknown)
     }
 
     /// The same, and whose time has come: none of those that this server runs, and none whose run would be refused, as another one
     /// is under way or it was failed over.
-    fn look(&self, own: &BTreeSet<String>) -> (Vec<Standing>, BTreeSet<String>) {
-        let (standings, jobs, now) = (self.standings(), Jobs::under(&self.data), SystemTime::now());
+    fn look(&self, own: &BTreeSet<String>) -> (Vec<Standing>, BTreeMap<String, String>, BTreeSet<String>) {
+        let ((standings, unknown), jobs, now) = (self.standings(), Jobs::under(&self.data), SystemTime::now());
         let is_due = |standing: &&Standing| {
             standing.is_due(now) && !own.contains(&standing.name) && !jobs.is_busy(&standing.name)
         };
         let due = standings.iter().filter(is_due).map(|standing| standing.name.clone()).collect();
-        (standings, due)
+        (standings, unknown, due)
     }
 
     /// Keeps of the lost runs those since which none has left anything; of a job that was failed over there is none to come.
@@ -129,8 +134,18 @@ impl ReplicationJobs {
             });
             let (all, own) = (self.clone(), runs.keys().cloned().collect());
             // Looking reads files.
-            let Ok((standings, due)) = tokio::task::spawn_blocking(move || all.look(&own)).await else { continue };
+            let look = tokio::task::spawn_blocking(move || all.look(&own)).await;
+            let Ok((standings, unknown, due)) = look else { continue };
             self.find_lost(&standings);
+            for (name, cause) in &unknown {
+                warn(name, None, cause.clone(), &mut told);
+            }
+            // Nobody waits for the run of a job that is gone, or goes.
+            let stays = |name: &String| {
+                let is_it = |standing: &Standing| standing.name == *name && !standing.job.removing;
+                unknown.contains_key(name) || standings.iter().any(is_it)
+            };
+            runs.extract_if(.., |name, _| !stays(name)).for_each(|(_, mut run)| run.end());
             for (name, before, how) in ended {
                 let Some(standing) = standings.iter().find(|standing| standing.name == name) else { continue };
                 if begun(standing) != before {
@@ -192,7 +207,27 @@ impl ReplicationJobs {
                 is_failed_over: standing.job.failed_over,
             }
         };
-        self.standings().into_iter().map(told).collect()
+        let (known, unknown) = self.standings();
+        known.into_iter().map(told).chain(unknown.into_iter().map(untold)).collect()
+    }
+}
+
+/// A job whose file cannot be read, as the wire has it.
+fn untold((name, cause): (String, String)) -> ReplicationJob {
+    let nobody_knows = || "?".to_owned();
+    ReplicationJob {
+        name,
+        source: nobody_knows(),
+        target: nobody_knows(),
+        every_s: None,
+        rpo_s: None,
+        recovery_point: None,
+        recovery_point_age_s: None,
+        is_late: false,
+        is_running: false,
+        is_complete: Some(false),
+        is_failed_over: false,
+        error: Some(cause),
     }
 }
 
@@ -247,9 +282,10 @@ mod tests {
         let source = Origin::from("/a".to_owned());
         let target = "/b".to_owned();
         let every = Some(Duration::from_secs(1));
-        let job = Job { source, target, every, rpo: None, failed_over: false, options: Options::default() };
+        let job =
+            Job { source, target, every, rpo: None, failed_over: false, removing: false, options: Options::default() };
         jobs.add("job", &job).unwrap();
-        let is_due = |own: &[&str]| !all.look(&own.iter().map(|&name| name.to_owned()).collect()).1.is_empty();
+        let is_due = |own: &[&str]| !all.look(&own.iter().map(|&name| name.to_owned()).collect()).2.is_empty();
         assert!(is_due(&[]) && !is_due(&["job"]));
         let by_hand = jobs.take(&jobs.folder("job"), &job.target().unwrap()).unwrap();
         assert!(!is_due(&[]));
@@ -257,11 +293,11 @@ mod tests {
         assert!(is_due(&[]));
 
         let is_complete = || all.told()[0].is_complete;
-        all.lose(&all.standings()[0], "why".into(), &mut BTreeMap::new());
-        all.find_lost(&all.standings());
+        all.lose(&all.standings().0[0], "why".into(), &mut BTreeMap::new());
+        all.find_lost(&all.standings().0);
         assert_eq!(is_complete(), Some(false));
         jobs.write("job", &Job { failed_over: true, ..job }).unwrap();
-        all.find_lost(&all.standings());
+        all.find_lost(&all.standings().0);
         assert_eq!(is_complete(), None);
     }
 }

@@ -86,6 +86,7 @@ pub fn standings(standings: &[Standing]) -> String {
         };
         let age = it.age_s.map(|seconds| Duration::from_secs(seconds as u64));
         let state = match (it.job.failed_over, &it.last) {
+            _ if it.job.removing => "being removed",
             (true, _) => "failed over",
             (false, _) if it.is_late => "late",
             (false, None) => "never run",

@@ -128,6 +128,14 @@ fn a_pool_grows_is_scrubbed_and_goes_elsewhere() {
     assert_eq!(std::fs::read_to_string(home.path("along.new")).expect("it is there"), "another's");
     assert!(said.contains("kura pool import --export along.json"), "{said}");
     refused(&home, &["serve", "--nbd", "off", "--s3", "off", "--admin", "off"], "its pool was exported");
+    // What another pool has is not this one's.
+    home.ok(&["pool", "create", "--data", "other", "--fast", "o0=512M", "--fast", "o1=512M", "--slow", "o2=512M"]);
+    refused(
+        &home,
+        &["pool", "import", "--data", "no", "--export", "along.json", "o0", "o1", "o2"],
+        "from another pool",
+    );
+    assert!(!home.path("no").exists());
     let disks = ["f0", "f1", "s0", "s1", "s2", "s3", "s4"];
     home.ok(&[&["pool", "import", "--data", "there", "--export", "along.json"], &disks[..]].concat());
     let mut server = home.serve_with(&["--data", "there"]);

@@ -143,7 +143,8 @@ fn what_cannot_leave_says_why() {
             assert!(fails(&mut home.kura(&["disk", "fail", &id, "--dry-run"])).contains("only copy"));
             let disk = disks(&home).into_iter().find(|disk| disk["id"] == failed).expect("the disk");
             assert_eq!(disk["state"], "healthy");
-            home.ok(&["disk", "fail", &id, "--force"]);
+            let said = fails(&mut home.kura(&["disk", "fail", &id, "--force", "--wait"]));
+            assert!(said.contains("had the only copy of") && said.contains("all else"), "{said}");
             refused += 1;
         }
         // Other volumes have another copy, of which they have two again before the next one fails.

@@ -137,6 +137,60 @@ fn a_run_of_the_schedule_that_leaves_nothing_is_told_as_one_that_failed() {
 }
 
 #[test]
+fn a_job_whose_file_cannot_be_read_is_told_and_keeps_no_other_one_from_its_runs() {
+    let home = Home::new();
+    let server = home.serve();
+    fs::create_dir(home.path("source")).expect("a directory");
+    for name in ["bad", "good"] {
+        home.ok(&["replicate", "add", name, "source", name, "--every", "1s"]);
+    }
+    eventually(Duration::from_mins(1), "both run", || home.path("bad").exists() && home.path("good").exists());
+    let file = home.data().join("replicate/bad/job.toml");
+    let text = fs::read_to_string(&file).expect("the job").replace("1s", "1 fortnight");
+    fs::write(&file, text).expect("the job");
+    let has_metric = |name: &str, value: &str| {
+        let metrics = get(server.port("http"), "/metrics");
+        metrics.lines().any(|line| line.starts_with(&format!("{name}{{job=\"bad\"")) && line.ends_with(value))
+    };
+    eventually(Duration::from_mins(1), "it is told", || has_metric("kura_replicate_complete", "} 0"));
+    let (status, due) =
+        (home.kura(&["replicate", "status"]).output(), home.kura(&["replicate", "run", "--due"]).output());
+    for told in [status.expect("kura"), due.expect("kura")] {
+        let complaint = String::from_utf8_lossy(&told.stderr);
+        assert!(!told.status.success() && complaint.contains("bad/job.toml"), "{complaint}");
+    }
+    assert!(home.ok(&["replicate", "status", "good"]).contains("complete"));
+    home.ok(&["replicate", "remove", "bad", "--dry-run"]);
+    home.ok(&["replicate", "remove", "bad"]);
+    assert!(!home.ok(&["replicate", "status"]).contains("bad"));
+}
+
+#[test]
+fn a_job_is_removed_with_its_run_or_not_at_all() {
+    let home = Home::new();
+    grow(&home.path("source"));
+    let _server = home.serve();
+    let add = ["replicate", "add", "tree", "source", "target", "--bandwidth", "1M"];
+    home.ok(&add);
+    let mut by_hand = begin(&home, &["tree"]);
+    eventually(Duration::from_mins(1), "it is under way", || home.path("target/d").exists());
+    let complaint = fails(&mut home.kura(&["replicate", "remove", "tree"]));
+    assert!(complaint.contains("another run of it is under way"), "{complaint}");
+    assert!(home.ok(&["replicate", "status"]).contains("tree"));
+    by_hand.kill().and_then(|()| by_hand.wait()).expect("the killed run");
+    home.ok(&["replicate", "remove", "tree"]);
+    // A server's ends with the job.
+    fs::remove_dir_all(home.path("target")).expect("the copy");
+    home.ok(&[&add[..], &["--every", "1s"]].concat());
+    eventually(Duration::from_mins(1), "it is under way", || home.path("target/d").exists());
+    home.ok(&["replicate", "remove", "tree"]);
+    let files = || tool("find").args([home.path("target").as_os_str()]).output().expect("find").stdout;
+    let before = files();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(before == files() && !home.data().join("replicate/tree").exists(), "the run goes on");
+}
+
+#[test]
 fn a_job_that_no_run_can_take_is_tried_and_told_once_in_a_while() {
     let home = Home::new();
     fs::create_dir(home.path("source")).expect("a directory");

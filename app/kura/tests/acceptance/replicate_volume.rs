@@ -268,6 +268,17 @@ fn a_full_target_keeps_what_the_copy_goes_back_to() {
     assert!(complaint.contains("full"), "{complaint}");
     assert_eq!(points(&there, "copy"), point);
     assert!(read(&there, &point[0]) == before, "the point is not what it was");
+    // It is all that there is if the source is lost now, which a slip of the hand does not take.
+    for (delete, said) in [
+        (&["snapshot", "delete", point[0].as_str()][..], "is what copy copy is if its source is lost"),
+        (&["volume", "delete", "copy"], "is a copy that follows its source"),
+    ] {
+        for more in [&[][..], &["--dry-run"]] {
+            let complaint = fails(&mut there.kura(&[delete, more].concat()));
+            assert!(complaint.contains(said) && complaint.contains("--force"), "{complaint}");
+        }
+    }
+    assert_eq!(points(&there, "copy"), point);
     // Nor does it go for anybody else, after a crash at that, and wherever it is.
     there.ok(&["volume", "create", "w", "--size", "64M", "--layout", "none"]);
     for _ in 0..2 {

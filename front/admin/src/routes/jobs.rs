@@ -162,14 +162,17 @@ async fn empties(admin: Admin, disk: Disk, teller: Teller) -> Result<JobResult, 
         teller.waits(now.stalled.clone());
         let is_over = now.unwanted_bytes == now.lost_bytes;
         match now.state {
-            DiskState::Leaving if is_over && now.lost_bytes > 0 => {
+            DiskState::Leaving | DiskState::Failed | DiskState::Missing if is_over && now.lost_bytes > 0 => {
                 let Disk { id, path, lost_bytes, .. } = now;
+                let (kind, rest) = match now.state {
+                    DiskState::Leaving => (ProblemKind::Full, "it stays in the pool until then"),
+                    _ => (ProblemKind::Corrupt, "all else it held is on the others"),
+                };
                 let text = format!(
-                    "disk {id} ({path}) had the only copy of {}: delete the volumes that lay on it; it stays in the pool until \
-                     then",
+                    "disk {id} ({path}) had the only copy of {}: delete the volumes that lay on it; {rest}",
                     Amount(lost_bytes)
                 );
-                return Err(Problem::new(ProblemKind::Full, text));
+                return Err(Problem::new(kind, text));
             }
             DiskState::Failed | DiskState::Missing | DiskState::Healthy if is_over => return Ok(JobResult::Disk(now)),
             _ => {}

@@ -143,7 +143,7 @@ pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Snapsho
 #[utoipa::path(delete, path = "/api/v1/snapshots/{name}", tag = "snapshots", operation_id = "delete_snapshot",
     params(
         ("name" = String, Path, description = "The snapshot's name, VOLUME@NAME"),
-        ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
+        ("force" = Option<bool>, Query, description = "Delete it even while clients have it open, or where a copy cannot do without it"),
         ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
@@ -158,6 +158,9 @@ pub(super) async fn delete(
     let (name, Removal { force, dry_run }) = (name?.0, how?.0);
     let found = find(&door.admin.node, &name).await?;
     let of_objects = of_objects(&door.admin, &found);
+    if !force {
+        door.admin.replicas.check_unneeded(&name).await?;
+    }
     if dry_run {
         // The object store lets go of its own snapshots by itself.
         door.admin.node.check_delete_volume(&name, force || of_objects.is_some()).await?;

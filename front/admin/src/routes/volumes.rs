@@ -116,7 +116,7 @@ pub(super) async fn migrate(
 #[utoipa::path(delete, path = "/api/v1/volumes/{name}", tag = "volumes", operation_id = "delete_volume",
     params(
         ("name" = String, Path, description = "The volume's name"),
-        ("force" = Option<bool>, Query, description = "Delete it even while clients have it open"),
+        ("force" = Option<bool>, Query, description = "Delete it even while clients have it open, or while it is a copy that follows its source"),
         ("dry_run" = Option<bool>, Query, description = "Only check whether it would be refused, and do nothing"),
     ),
     responses(
@@ -134,6 +134,9 @@ pub(super) async fn delete(
             "volume {name} has the object store, with all buckets: to delete it for good, restart the server with --s3 off"
         );
         return Err(Problem::new(ProblemKind::Busy, text));
+    }
+    if !force {
+        door.admin.replicas.check_unneeded(&name).await?;
     }
     if dry_run {
         door.admin.node.check_delete_volume(&name, force).await?;

@@ -106,6 +106,7 @@ impl Pair {
             every: None,
             rpo: None,
             failed_over: false,
+            removing: false,
             options: options.clone(),
         }
     }
