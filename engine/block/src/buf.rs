@@ -221,6 +221,11 @@ impl Buf {
         ZEROES.with(|zeroes| Arc::ptr_eq(&zeroes.memory, &self.memory))
     }
 
+    /// What is kept for as long as this buffer is, in bytes: all that it is a part of.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.pages.bytes().len()
+    }
+
     /// A buffer holding a copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Self {
         BufMut::copy_of(bytes).freeze()

@@ -25,9 +25,9 @@ pub struct Limits {
     /// ones wait in the socket. As much as one payload may take at least.
     pub memory_bytes: usize,
     /// A client that has memory which others wait for, and that is not heard of for so long, is sent away: in this time it is
-    /// to send 1 MiB of its write, or the rest of it, or to take as much of what it read.
+    /// to send 1 MiB of its write, or the rest of it, or to take as much of what it read; of more than 8 MiB, an eighth.
     pub stall_timeout: Duration,
-    /// How long requests in flight may take to end, and their replies to be taken, once a connection is closing.
+    /// How long replies may take to be taken once a connection is closing, and requests in flight to end where the server stops.
     pub drain_timeout: Duration,
 }
 

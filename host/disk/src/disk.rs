@@ -4,13 +4,12 @@ use crate::errno::{error, io_error};
 use crate::file::{self, ZEROES_BYTES, create_sparse, discard_device};
 use crate::linger::Wait;
 use crate::meters::Meters;
-use crate::probe::{Probe, ProbeKind, probe_file};
-use crate::ring::Ring;
+use crate::probe::{Probe, ProbeKind, probe, probe_file};
+use crate::ring::{Asked, Ring};
 use crate::runtime::this_ring;
 use kura_block::{Block, BufMut, Bufs, Error, Geometry, Local, PAGE_BYTES, Result};
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use rustix::io::Errno;
-use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -64,7 +63,7 @@ impl Durable {
 ///   [`crate::preallocate`] explains.
 pub struct Disk {
     ring: Rc<Ring>,
-    file: Rc<File>,
+    file: Rc<Asked>,
     path: PathBuf,
     geometry: Geometry,
     probe: Probe,
@@ -80,6 +79,8 @@ impl Disk {
         if let Some(size_bytes) = options.create_bytes.filter(|_| !path.exists()) {
             create_sparse(path, size_bytes)?;
         }
+        // Waits for nobody, as opening a pipe would.
+        probe(path)?;
         let file = file::open(path, options)?;
         let probe = probe_file(path, &file)?;
         let geometry = Geometry {
@@ -89,7 +90,7 @@ impl Disk {
             rotational: probe.rotational,
             discards: probe.discards,
         };
-        let (file, writable) = (Rc::new(file), options.writable);
+        let (file, writable) = (Rc::new(Asked::from(file)), options.writable);
         Ok(Self { ring, file, path: path.to_owned(), geometry, probe, writable, meters: Meters::of(path) })
     }
 
@@ -238,9 +239,9 @@ impl Disk {
             return Ok(());
         }
         // Not `fstat`: a file whose times were asked for gets new ones with its next write, which the next flush would
-        // have to make durable.
+        // have to make durable. Nor is whoever has a file system elsewhere asked, on whom this thread would wait.
         let wanted = StatxFlags::NLINK | StatxFlags::SIZE;
-        let stat = rustix::fs::statx(&self.file, "", AtFlags::EMPTY_PATH, wanted);
+        let stat = rustix::fs::statx(&**self.file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted);
         let stat = stat.map_err(|errno| error(self.path.display(), "cannot look at it", errno))?;
         if stat.stx_nlink == 0 {
             let what = "the file was deleted while in use: what was written is lost, replace the device";
@@ -257,7 +258,7 @@ impl Disk {
     fn failed(&self, what: &str, offset: u64, len: u64, errno: Errno) -> Error {
         // Beyond a device's end there is no space, or no sense, says the kernel; one that was pulled out ends at 0.
         if matches!(errno, Errno::NOSPC | Errno::INVAL)
-            && let Ok(end) = (&*self.file).seek(SeekFrom::End(0))
+            && let Ok(end) = (&**self.file).seek(SeekFrom::End(0))
             && end < self.geometry.size_bytes
         {
             return self.shrunk(end);

@@ -22,10 +22,11 @@ use io_uring::{IoUring, opcode};
 use kura_block::{BufMut, Bufs, Error, Result};
 use rustix::io::Errno;
 use slab::Slab;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::future::Future;
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -36,6 +37,11 @@ use std::time::{Duration, Instant};
 const SUBMISSIONS: u32 = 64;
 /// Completion queue entries: how many operations may be with the kernel.
 const COMPLETIONS: u32 = 4096;
+/// How many of these may be of one file: what hangs leaves room for all others, however long it hangs.
+const OF_A_FILE: usize = 1024;
+/// Threads of the kernel that do for a ring what would block: a sync, say, and a write where the file system waits. By itself it has a
+/// handful of them, which one device that hangs would keep from all others.
+const WORKERS: u32 = 512;
 /// Parts of one vectored write; the kernel takes no more.
 pub(crate) const MAX_PARTS: usize = 1024;
 /// How long a ring that is dropped waits for what is still in flight, before it gives the memory up as lost.
@@ -57,11 +63,47 @@ enum State {
     Abandoned,
 }
 
+/// A file, and what is asked of it.
+pub(crate) struct Asked {
+    file: File,
+    /// Operations that count among [`OF_A_FILE`]: with the kernel, or about to be.
+    in_flight: Cell<usize>,
+    /// Those beyond, in their order.
+    waiting: RefCell<VecDeque<Entry>>,
+}
+
+impl From<File> for Asked {
+    fn from(file: File) -> Self {
+        Self { file, in_flight: Cell::new(0), waiting: RefCell::default() }
+    }
+}
+
+impl Deref for Asked {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Asked {
+    fn begin(&self, operations: usize) {
+        self.in_flight.set(self.in_flight.get() + operations);
+    }
+
+    /// An operation has ended: the next one, which takes its place.
+    fn end(&self) -> Option<Entry> {
+        let next = self.waiting.borrow_mut().pop_front();
+        self.in_flight.set(self.in_flight.get() - usize::from(next.is_none()));
+        next
+    }
+}
+
 struct Slot {
     state: State,
     memory: Memory,
     /// Kept open: until the operation is submitted its number could otherwise come to mean another file.
-    _file: Rc<File>,
+    file: Rc<Asked>,
 }
 
 struct Inner {
@@ -114,7 +156,7 @@ impl Ring {
     /// Reads at `offset` into `memory` from byte `at` on, to be waited for by `wait`; resolves to the bytes read and the memory.
     pub(crate) async fn read(
         &self,
-        file: &Rc<File>,
+        file: &Rc<Asked>,
         offset: u64,
         mut memory: BufMut,
         at: usize,
@@ -134,7 +176,7 @@ impl Ring {
     /// Writes the first parts of `data` at `offset`, durably with `dsync`; resolves to the bytes written, possibly fewer.
     pub(crate) async fn write(
         &self,
-        file: &Rc<File>,
+        file: &Rc<Asked>,
         offset: u64,
         data: Bufs,
         dsync: bool,
@@ -148,11 +190,11 @@ impl Ring {
     /// it is then `CANCELED`.
     pub(crate) async fn write_and_sync(
         &self,
-        file: &Rc<File>,
+        file: &Rc<Asked>,
         offset: u64,
         data: Bufs,
     ) -> (rustix::io::Result<usize>, rustix::io::Result<usize>) {
-        if !self.inner.borrow_mut().has_room_for_two() {
+        if !self.inner.borrow_mut().has_room_for_two(file) {
             let data_bytes = data.len();
             let written = self.write(file, offset, data, false).await;
             let synced = if written == Ok(data_bytes) { self.sync_data(file).await } else { Err(Errno::CANCELED) };
@@ -167,24 +209,25 @@ impl Ring {
     }
 
     /// Starts a write and a sync in a chain, for which there is room.
-    fn start_pair(&self, file: &Rc<File>, offset: u64, data: Bufs) -> (Op<'_>, Op<'_>) {
+    fn start_pair(&self, file: &Rc<Asked>, offset: u64, data: Bufs) -> (Op<'_>, Op<'_>) {
         let (write, parts) = write_entry(file, offset, &data, 0);
         let mut inner = self.inner.borrow_mut();
         let (first, second) = (inner.slot(file, Memory::Write(data, parts)), inner.slot(file, Memory::None));
         let write = write.flags(Flags::IO_LINK).user_data(first as u64);
+        file.begin(2);
         inner.queue_pair(&[write, sync_entry(file).user_data(second as u64)]);
         (Op { ring: self, key: Some(first) }, Op { ring: self, key: Some(second) })
     }
 
     /// Makes the file's data durable, and as much of its metadata as reading it back needs.
-    pub(crate) async fn sync_data(&self, file: &Rc<File>) -> rustix::io::Result<usize> {
+    pub(crate) async fn sync_data(&self, file: &Rc<Asked>) -> rustix::io::Result<usize> {
         self.start(file, sync_entry(file), Memory::None).await.0
     }
 
     /// `fallocate(2)` with `mode`.
     pub(crate) async fn fallocate(
         &self,
-        file: &Rc<File>,
+        file: &Rc<Asked>,
         mode: i32,
         offset: u64,
         len: u64,
@@ -193,10 +236,10 @@ impl Ring {
         self.start(file, entry, Memory::None).await.0
     }
 
-    fn start(&self, file: &Rc<File>, entry: Entry, memory: Memory) -> Op<'_> {
+    fn start(&self, file: &Rc<Asked>, entry: Entry, memory: Memory) -> Op<'_> {
         let mut inner = self.inner.borrow_mut();
         let key = inner.slot(file, memory);
-        inner.queue(entry.user_data(key as u64));
+        inner.queue(file, entry.user_data(key as u64));
         Op { ring: self, key: Some(key) }
     }
 
@@ -245,12 +288,14 @@ fn build() -> std::io::Result<IoUring> {
         .setup_single_issuer()
         .setup_coop_taskrun()
         .build(SUBMISSIONS);
-    match best {
+    let uring = match best {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             IoUring::builder().setup_cqsize(COMPLETIONS).build(SUBMISSIONS)
         }
         built => built,
-    }
+    }?;
+    uring.submitter().register_iowq_max_workers(&mut [WORKERS, 0])?;
+    Ok(uring)
 }
 
 /// A write of the first parts of `data`; the places of the parts must live as long as the operation.
@@ -280,14 +325,15 @@ fn sync_entry(file: &File) -> Entry {
 impl Inner {
     /// A slot for an operation that is about to be queued; its number is the operation's. Only a read says how it is waited for; the
     /// kernel's threads may have a part in all others.
-    fn slot(&mut self, file: &Rc<File>, memory: Memory) -> usize {
+    fn slot(&mut self, file: &Rc<Asked>, memory: Memory) -> usize {
         self.wait = Wait::Offer;
-        self.slots.insert(Slot { state: State::Waiting(None), memory, _file: Rc::clone(file) })
+        self.slots.insert(Slot { state: State::Waiting(None), memory, file: Rc::clone(file) })
     }
 
     /// True when two operations can be queued side by side: a chain must not be taken apart.
-    fn has_room_for_two(&mut self) -> bool {
-        if !self.backlog.is_empty() || self.in_flight + 2 > COMPLETIONS as usize {
+    fn has_room_for_two(&mut self, file: &Asked) -> bool {
+        let is_full = self.in_flight + 2 > COMPLETIONS as usize || file.in_flight.get() + 2 > OF_A_FILE;
+        if !self.backlog.is_empty() || is_full {
             return false;
         }
         let free = |inner: &mut Self| {
@@ -320,8 +366,13 @@ impl Inner {
         }
     }
 
-    /// Queues an operation, and submits it now or at the next turn.
-    fn queue(&mut self, entry: Entry) {
+    /// Queues an operation, and submits it now or at the next turn; where its file has as many as it may have, after one of these.
+    fn queue(&mut self, file: &Asked, entry: Entry) {
+        if file.in_flight.get() >= OF_A_FILE {
+            file.waiting.borrow_mut().push_back(entry);
+            return;
+        }
+        file.begin(1);
         if !self.backlog.is_empty() || !self.push(&entry) {
             self.backlog.push_back(entry);
         }
@@ -381,10 +432,11 @@ impl Inner {
 
     /// Takes the completions, and gathers who is to be woken in `wakers`.
     fn reap(&mut self) {
-        let Self { uring, slots, in_flight, wakers, .. } = self;
+        let Self { uring, slots, backlog, in_flight, wakers, .. } = self;
         for completion in uring.completion() {
             *in_flight -= 1;
             let key = completion.user_data() as usize;
+            backlog.extend(slots[key].file.end());
             match std::mem::replace(&mut slots[key].state, State::Done(completion.result())) {
                 State::Waiting(waker) => wakers.extend(waker),
                 State::Abandoned => drop(slots.remove(key)),

@@ -156,3 +156,44 @@ fn a_device_that_fails_is_a_failed_device() {
     })
     .unwrap();
 }
+
+/// The kernel's threads do all of these, and each of them waits there.
+#[test]
+#[ignore = "needs root and loop devices"]
+fn a_file_system_that_hangs_keeps_no_other_disk_from_being_flushed() {
+    const HUNG: u64 = 32;
+    let directory = tempfile::tempdir().unwrap();
+    let device = Loop::new(&directory);
+    sh("mkfs.ext4", &["-q", device.0.to_str().unwrap()]);
+    let at = directory.path().join("mounted");
+    std::fs::create_dir(&at).unwrap();
+    let mount = Mount::new(&[device.0.to_str().unwrap()], &at);
+    let (hangs, good) = (at.join("disk"), directory.path().join("disk"));
+    for path in [&hangs, &good] {
+        kura_disk::create_sparse(path, 8 << 20).unwrap();
+    }
+    run(async |_| {
+        let [hangs, good] = [&hangs, &good].map(|path| Disk::open(path, Options::default()).unwrap());
+        let freeze = |how: &str| sh("fsfreeze", &[how, mount.0.to_str().unwrap()]);
+        freeze("--freeze");
+        let mut writes: Vec<_> = (0..HUNG).map(|at| hangs.write(at * 65536, filled(7, 4096), false)).collect();
+        let begin = std::future::poll_fn(|cx| {
+            for write in &mut writes {
+                assert!(write.as_mut().poll(cx).is_pending());
+            }
+            std::task::Poll::Ready(())
+        });
+        begin.await;
+        let flushed = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+            good.write(0, filled(9, 4096), true).await?;
+            good.flush().await
+        });
+        let flushed = flushed.await;
+        freeze("--unfreeze");
+        for write in writes {
+            write.await.unwrap();
+        }
+        flushed.expect("it hangs with the other one").unwrap();
+    })
+    .unwrap();
+}

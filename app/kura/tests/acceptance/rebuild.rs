@@ -261,10 +261,17 @@ fn what_became_of_listed_disks_keeps_no_server_from_starting() {
     other.lock().expect("nobody else has it");
     std::fs::remove_file(home.path("s2")).expect("a disk");
     let _socket = UnixListener::bind(home.path("s2")).expect("what is no disk");
-    let _server = home.serve_with(&listed);
-    assert_eq!(ids(&home), [0, 1, 2, 3, 4]);
-    let missing = disk(&home, 4);
-    assert_eq!((&missing["state"], missing["path"].as_str()), (&"missing".into(), home.path("s2").to_str()));
+    for is_pipe in [false, true] {
+        if is_pipe {
+            // To open it is to wait for who writes to it.
+            std::fs::remove_file(home.path("s2")).expect("the socket");
+            ok(tool("mkfifo").arg(home.path("s2")));
+        }
+        let _server = home.serve_with(&listed);
+        assert_eq!(ids(&home), [0, 1, 2, 3, 4]);
+        let missing = disk(&home, 4);
+        assert_eq!((&missing["state"], missing["path"].as_str()), (&"missing".into(), home.path("s2").to_str()));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::work::{Answer, Failure, Outcome};
 use crate::export::{EXTENTS_LIMIT, Extent};
 use crate::memory::Grant;
 use crate::protocol::{CHUNK_MAGIC, ChunkHeader, Errno, Request, SIMPLE_REPLY_MAGIC, SimpleReply, chunk, command_flag};
-use kura_block::{Buf, Bufs};
+use kura_block::{Buf, Bufs, PAGE_BYTES};
 use zerocopy::IntoBytes;
 
 /// Zeroes at least this long are told as a hole instead of sent.
@@ -105,9 +105,12 @@ impl Replies {
         }
     }
 
+    /// A client that takes nothing keeps no more memory by it than about twice what it asked for: a block may be a part of what was
+    /// written with many others.
     fn data(&mut self, parts: &[Buf]) {
         for part in parts {
-            self.output.data(part.clone());
+            let is_small = part.memory_bytes() <= 2 * part.len().max(PAGE_BYTES) || part.is_lent_zeroes();
+            self.output.data(if is_small { part.clone() } else { Buf::copy_of(part) });
         }
     }
 

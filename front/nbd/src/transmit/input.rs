@@ -134,9 +134,12 @@ impl Input {
         self.arrived
     }
 
-    /// Bytes that have come so far, where a payload that is not complete has memory which all share.
-    pub fn withheld(&self) -> Option<usize> {
-        matches!(self.state, State::Payload { grant: Some(_), .. }).then_some(self.received)
+    /// Bytes that have come so far, where a payload that is not complete has memory which all share, and how much that is.
+    pub fn withheld(&self) -> Option<(usize, usize)> {
+        match &self.state {
+            State::Payload { request, grant: Some(_), .. } => Some((self.received, request.len as usize)),
+            _ => None,
+        }
     }
 
     /// True when somebody waits for such memory.
@@ -176,6 +179,8 @@ impl Input {
                 State::Memory { request, wanted } => {
                     let bytes = request.held_bytes(self.contexts);
                     let grant = match &self.memory {
+                        // What was in flight before it has been answered meanwhile.
+                        _ if held_bytes + bytes <= OWN_BYTES => None,
                         Some(memory) => ready!(wanted.get_or_insert_with(|| memory.want(bytes as u32)).poll(cx)),
                         None => None,
                     };

@@ -46,7 +46,7 @@ const SEND_FIRST_BYTES: usize = 256 << 10;
 /// How long the client may take to close its side after we closed ours.
 const LINGER: Duration = Duration::from_secs(1);
 /// What a client sends of a write, or takes of what it read, within [`Limits::stall_timeout`] at least, while others wait for the
-/// memory it has.
+/// memory it has; of more than eight times as much, an eighth.
 const STALL_BYTES: usize = 1 << 20;
 
 /// How serving a session ended.
@@ -81,27 +81,37 @@ where
     Ended::Left(connection.close().await)
 }
 
-/// What a client that has memory which all connections share has moved so far, in bytes.
+/// What a client does with memory that it has and all connections share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    /// It sends a write, which is not complete.
+    Sends,
+    /// It takes replies.
+    Takes,
+}
+
+/// How far it has come.
 #[derive(Clone, Copy)]
-enum Withheld {
-    /// Of requests: it has the memory for a write that is not complete.
-    Sent(usize),
-    /// Of replies.
-    Taken(usize),
+struct Withheld {
+    deed: Deed,
+    /// Moved so far, in bytes, of this and of all before.
+    moved: usize,
+    /// How much memory it has, in bytes.
+    held: usize,
 }
 
 impl Withheld {
-    fn bytes(self) -> usize {
-        let (Self::Sent(bytes) | Self::Taken(bytes)) = self;
-        bytes
-    }
-
     /// What it should do.
     fn what(self) -> &'static str {
-        match self {
-            Self::Sent(_) => "send the data of a write while others wait",
-            Self::Taken(_) => "take the data that it read while others wait",
+        match self.deed {
+            Deed::Sends => "send the data of a write while others wait",
+            Deed::Takes => "take the data that it read while others wait",
         }
+    }
+
+    /// True when it has moved enough since `before`.
+    fn moves_since(self, before: Self) -> bool {
+        self.moved >= before.moved + STALL_BYTES.max(before.held / 8)
     }
 }
 
@@ -146,6 +156,8 @@ struct Connection<'v, S> {
     /// False once sending failed.
     heard: bool,
     hangup: Option<Hangup>,
+    /// True once the server stops.
+    stopping: bool,
     /// Runs once the connection no longer is open.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Runs while the client has memory which all share, with what it had moved when it began.
@@ -179,6 +191,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             sent: 0,
             heard: true,
             hangup: None,
+            stopping: false,
             deadline: None,
             stall: None,
             meters: Meters::of_connection(),
@@ -202,7 +215,8 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         // What ends a connection comes first: a client that never pauses cannot put it off.
-        if matches!(self.phase, Phase::Open | Phase::Moving) && stop.poll(cx).is_ready() {
+        if !self.stopping && stop.poll(cx).is_ready() {
+            self.stopping = true;
             self.apply(Action::Leave(Ok(())));
         }
         if self.phase == Phase::Open && moved.poll(cx).is_ready() {
@@ -281,17 +295,18 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         }
         let taken = self.replies.output.withheld();
         let came = self.input.withheld().filter(|_| self.working.is_empty());
-        taken.map(Withheld::Taken).or(came.map(Withheld::Sent))
+        let known = |deed| move |(moved, held)| Withheld { deed, moved, held };
+        taken.map(known(Deed::Takes)).or(came.map(known(Deed::Sends)))
     }
 
     /// Ready when a client has had memory for too long that others wait for.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Hangup> {
         let limit = self.limits.stall_timeout;
         while let Some(now) = self.withheld() {
-            self.stall.take_if(|(_, before)| std::mem::discriminant(before) != std::mem::discriminant(&now));
+            self.stall.take_if(|(_, before)| before.deed != now.deed);
             let (sleep, before) = self.stall.get_or_insert_with(|| (Box::pin(tokio::time::sleep(limit)), now));
             ready!(sleep.as_mut().poll(cx));
-            if now.bytes() < before.bytes() + STALL_BYTES && self.input.others_wait() {
+            if !now.moves_since(*before) && self.input.others_wait() {
                 return Poll::Ready(Hangup::Slow { what: now.what(), limit });
             }
             self.stall = None;
@@ -300,8 +315,12 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
         Poll::Pending
     }
 
-    /// Ready when a connection that is ending took too long.
+    /// Ready when a connection that is ending took too long. A client that is through gets all answers: what is in flight takes as
+    /// long as the volume wants, unless the server stops.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.heard && !self.stopping && !self.working.is_empty() {
+            return Poll::Pending;
+        }
         let limit = self.limits.drain_timeout;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         ready!(deadline.as_mut().poll(cx));

@@ -78,15 +78,23 @@ impl Output {
         self.gathering.grants.extend(grant);
     }
 
-    /// Bytes that have gone so far, where some that have not have memory which all connections share.
-    pub fn withheld(&self) -> Option<usize> {
+    /// Bytes that have gone so far, where some that have not have memory which all connections share, and how many have not.
+    pub fn withheld(&self) -> Option<(usize, usize)> {
         let is_held = |batch: &Batch| !batch.grants.is_empty();
-        (is_held(&self.sending) || is_held(&self.gathering)).then_some(self.taken)
+        (is_held(&self.sending) || is_held(&self.gathering)).then(|| (self.taken, self.bytes()))
     }
 
     /// Bytes that have not gone, those of batches partly gone included.
     pub fn bytes(&self) -> usize {
         self.gathering.bytes + self.sending.bytes
+    }
+
+    /// Memory that is kept by what has not gone, in bytes.
+    #[cfg(test)]
+    pub fn memory_bytes(&self) -> usize {
+        let pieces = self.gathering.pieces.iter().chain(&self.sending.pieces);
+        let of = |piece: &Piece| if let Piece::Data(data) = piece { data.memory_bytes() } else { 0 };
+        pieces.map(of).sum()
     }
 
     /// Replies that have not gone.

@@ -187,7 +187,7 @@ fn what_came_is_counted_beyond_one_write() {
     let (mut writes, mut came) = (0, Vec::new());
     while writes < 3 {
         writes += usize::from(input.poll_next(&mut stream, 0, &mut cx).is_ready());
-        came.extend(input.withheld());
+        came.extend(input.withheld().map(|(came, _)| came));
     }
     assert!(came.is_sorted() && came.last().is_some_and(|came| *came > 2 * OWN_BYTES), "{came:?}");
 }
@@ -222,6 +222,35 @@ fn who_is_not_listened_to_leaves_the_line_for_memory() {
     assert!(second(true).is_none());
     drop(served);
     assert!(second(true).is_some(), "it stands in line again");
+}
+
+#[test]
+fn who_has_room_of_its_own_again_waits_for_nobody() {
+    let budget = Budget::new(1 << 20);
+    let served = reader(&budget)(true).expect("there is memory");
+    let mut header = encode(0, 1, b"");
+    header[24..].copy_from_slice(&4096_u32.to_be_bytes());
+    let (mut stream, mut input) = (Choppy::new(header, vec![100]), Input::new(4 << 20, 0, Some(Arc::clone(&budget))));
+    let mut cx = Context::from_waker(futures::task::noop_waker_ref());
+    assert!(input.poll_next(&mut stream, OWN_BYTES, &mut cx).is_pending(), "all is taken");
+    assert!(input.poll_next(&mut stream, OWN_BYTES - 4096, &mut cx).is_ready());
+    assert!(!budget.is_short(), "it left the line");
+    drop(served);
+}
+
+#[test]
+fn what_was_read_keeps_no_more_memory_than_was_asked_for() {
+    let written = BufMut::copy_of(&vec![7; 1 << 20]).freeze();
+    for is_structured in [false, true] {
+        let mut replies = Replies::new(is_structured);
+        for (at, len) in [(0, 4096), (1, 4096), (2, 512), (0, 1 << 20)] {
+            let request = Request { command: Command::Read, flags: 0, cookie: 1, offset: at * 4096, len: len as u32 };
+            let begin = at as usize * 4096;
+            replies.put(&request, Ok(Answer::Data(written.slice(begin..begin + len).into())), None);
+        }
+        let held = replies.output.memory_bytes();
+        assert!((1 << 20..=(1 << 20) + 3 * 4096).contains(&held), "{held}");
+    }
 }
 
 #[test]

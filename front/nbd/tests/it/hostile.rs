@@ -2,6 +2,7 @@
 
 use crate::client::*;
 use crate::serve::{Running, Volume, serve};
+use futures::future::join_all;
 use kura_block::Kind;
 use kura_nbd::{Address, Limits, Tls};
 use rand::{Rng, SeedableRng};
@@ -135,7 +136,7 @@ fn resident_bytes() -> usize {
 /// What a request of these tests carries, in bytes: all of the volume.
 const PAYLOAD: u32 = 16 << 20;
 
-/// A server with memory for two such requests, and little patience.
+/// A server with memory for four such requests, and little patience.
 fn short_of_memory() -> (Running, TempDir, std::path::PathBuf) {
     let limits = Limits { memory_bytes: 32 << 20, stall_timeout: Duration::from_millis(500), ..Limits::default() };
     server_of(Volume { size_bytes: PAYLOAD.into(), ..DISK }, limits)
@@ -164,6 +165,31 @@ fn writes_that_stall_take_a_bounded_memory_and_for_a_bounded_time() {
         let write = good.write(0, 0, &bytes);
         assert_eq!(tokio::time::timeout(PATIENCE, write).await.expect("memory for it").unwrap(), 0);
         assert_eq!(good.read(0, 4096).await.unwrap().unwrap(), [9; 4096]);
+    });
+}
+
+#[test]
+fn a_write_that_comes_in_crumbs_keeps_no_other_one_waiting() {
+    let (_running, _folder, path) = short_of_memory();
+    runtime().block_on(async {
+        // They have all the memory, and send more at a time than tells a client that has stalled.
+        let trickle = async || {
+            let mut client = connect(&path).await;
+            client.send(&request(WRITE, 0, 1, 0, PAYLOAD)).await?;
+            for _ in 0..13 {
+                client.send(&vec![7; 5 << 18]).await?;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            std::io::Result::Ok(())
+        };
+        let good = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let mut good = connect(&path).await;
+            good.write(0, 0, &vec![9; 8 << 20]).await.unwrap()
+        };
+        let (tricklers, good) = tokio::join!(join_all((0..4).map(|_| trickle())), good);
+        assert!(tricklers.iter().any(Result::is_err), "none was sent away, while another one waited");
+        assert_eq!(good, 0);
     });
 }
 

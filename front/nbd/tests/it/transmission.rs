@@ -370,7 +370,8 @@ fn a_client_that_does_not_read_stops_being_read() {
 fn disconnect_waits_for_what_is_in_flight() {
     run(async {
         let (mut client, served) = connect(SIMPLE).await;
-        served.volume.delay.set(Duration::from_secs(1));
+        // A disk may take longer than a server that stops waits.
+        served.volume.delay.set(4 * Limits::default().drain_timeout);
         let write = [&request(WRITE, 0, 1, 0, 4)[..], b"last"].concat();
         client.send(&[&write[..], &request(DISC, 0, 2, 0, 0), b"ignored"].concat()).await.unwrap();
         assert_eq!(client.reply(0).await.unwrap().0, Reply::Simple { error: 0, cookie: 1 });

@@ -187,3 +187,36 @@ fn one_runtime_a_thread() {
     })
     .unwrap();
 }
+
+/// What never answers takes no more than its share of what the ring and the kernel have for all files.
+#[test]
+fn a_file_that_hangs_leaves_room_for_others() {
+    on_disks(1 << 20, |disk| async move {
+        let ring = this_ring().unwrap();
+        let mut workers = [0, 0];
+        ring.inner.borrow().uring.submitter().register_iowq_max_workers(&mut workers).unwrap();
+        assert_eq!(workers[0], WORKERS);
+
+        // A pipe that nobody writes to.
+        let (pipe, other_end) = std::io::pipe().unwrap();
+        let pipe = Rc::new(Asked::from(File::from(std::os::fd::OwnedFd::from(pipe))));
+        let mut hung: Vec<_> =
+            (0..2 * COMPLETIONS).map(|_| Box::pin(ring.read(&pipe, 0, BufMut::room(1), 0, Wait::Offer))).collect();
+        for read in &mut hung {
+            assert!(once(read.as_mut()).await.is_pending());
+        }
+        for at in 0..64 {
+            in_time(disk.write(at * 4096, pattern(at, 4096), at % 2 == 0)).await.unwrap();
+        }
+        // Nor does it where nobody waits any more.
+        let rest = hung.split_off(hung.len() / 2);
+        drop(hung);
+        in_time(disk.flush()).await.unwrap();
+        drop(other_end);
+        for read in rest {
+            assert_eq!(in_time(read).await.0, Ok(0));
+        }
+        let inner = ring.inner.borrow();
+        assert!(inner.slots.is_empty() && inner.in_flight == 0 && pipe.in_flight.get() == 0);
+    });
+}
