@@ -3,23 +3,54 @@
 use crate::bar::patiently;
 use crate::cli::{Class, Common, ControllerCommand, DiskArg, DiskCommand, MoveTo, Resize, VolumeCommand};
 use crate::disks::unlike;
+use crate::misuse::Misuse;
 use crate::show::{self, Deed, Out};
 use crate::size::Size;
 use crate::{identify, job, tls};
 use anyhow::{Context, Result, bail};
 use kura_admin::{
     CheckRequest, CheckResult, Client, Disk, DrainedController, Job, JobResult, JobState, MoveVolume, NewDisk,
-    NewVolume, Replacement, ResizeVolume, Token, Volume,
+    NewVolume, Replacement, ResizeVolume, ServerUri, Token, Volume,
 };
+use kura_replicate::is_this_machine;
 use serde::Serialize;
+use std::io::{Write, stderr};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// After how long without a word a server is said to be waited for.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Does what asks a server, with a client of the one that is named.
 pub fn asked<T>(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
     let trust = tls::trusted(&common.server, common.ca.as_deref(), "--ca")?;
+    check_token(common)?;
     let client = Client::new(common.server.clone(), common.token.as_deref().map(Token::new), trust);
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work(&client))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut work = pin!(work(&client));
+        if let Ok(done) = tokio::time::timeout(SILENCE, &mut work).await {
+            return done;
+        }
+        if !client.was_answered() && !common.quiet && !common.json {
+            // Standard error may be closed; ignore that.
+            let _ = writeln!(stderr(), "kura: waiting for the server at {}, which says nothing so far", common.server);
+        }
+        work.await
+    })
+}
+
+/// Refuses to show the token, which opens everything, to all who are between here and another machine.
+fn check_token(common: &Common) -> Result<()> {
+    let ServerUri::Http(authority) = &common.server else { return Ok(()) };
+    if common.token.is_none() || is_this_machine(authority.host()) {
+        return Ok(());
+    }
+    let text = format!(
+        "--server http://{authority}: is another machine, and whoever is between would read the token: name https://"
+    );
+    Err(Misuse(text).into())
 }
 
 impl Common {

@@ -9,7 +9,7 @@ use crate::node::{Running, limits, make_pool, models};
 use crate::panics;
 use crate::replica::Keeper;
 use crate::s3::Objects;
-use crate::show::print;
+use crate::show::print_on;
 use crate::snapshot::schedule::{Schedules, carry_out};
 use crate::space;
 use crate::tend::tend;
@@ -238,7 +238,10 @@ impl Doors {
         doors.spawn(balance_work(running.node.clone(), balance, stopping.clone()));
         doors.spawn(space::watch_over(running.node.clone(), warn_at, pass, stopping.clone()));
         doors.spawn(carry_out(running.node.clone(), schedules, Arc::<Keeper>::clone(&keeper), stopping));
-        print(&format!("{greeting}\nready"))?;
+        if !print_on(&format!("{greeting}\nready")).unwrap_or(false) {
+            tracing::warn!("standard output cannot be written: what it was to say is lost");
+            revoke_unseen(objects.as_deref(), key.as_deref()).await;
+        }
         // Without systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         tokio::select! {
@@ -256,6 +259,18 @@ impl Doors {
         }
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A key whose secret nobody has seen, and nobody will, is a door that cannot be opened, only broken.
+async fn revoke_unseen(objects: Option<&Objects>, key: Option<&kura_s3::Key>) {
+    let (Some(objects), Some(key)) = (objects, key) else { return };
+    match objects.directory.revoke_key(&key.id).await {
+        Ok(()) => tracing::warn!(
+            key = key.id,
+            "so was this access key's secret, and it is revoked: `kura key create` makes one"
+        ),
+        Err(error) => tracing::warn!(key = key.id, %error, "this access key's secret was never shown: revoke it"),
     }
 }
 

@@ -31,6 +31,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
@@ -134,12 +135,18 @@ pub struct Client {
     token: Option<Token>,
     tls: Option<Arc<ClientConfig>>,
     patience: Option<Duration>,
+    answered: Arc<AtomicBool>,
 }
 
 impl Client {
     /// A client of `server`, which shows `token` if there is one; `https` wants `tls` to say whom to trust.
     pub fn new(server: ServerUri, token: Option<Token>, tls: Option<Arc<ClientConfig>>) -> Self {
-        Self { server, token, tls, patience: None }
+        Self { server, token, tls, patience: None, answered: Arc::default() }
+    }
+
+    /// True once the server has answered something.
+    pub fn was_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// The same, that gives a server up on whose connection nothing moves for so long. Without, it waits for ever.
@@ -352,6 +359,7 @@ impl Client {
         let request = request.body(body).map_err(|error| self.garbled(error))?;
         let mut sender = self.converse().await?;
         let response = sender.send_request(request).await.map_err(|error| self.failed(error))?;
+        self.answered.store(true, Ordering::Relaxed);
         let status = response.status();
         if status.is_success() {
             return Ok(response);

@@ -110,6 +110,13 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         ),
         ("[tier]\nregion = '1M'", "2:10: tier.region: 1M is less than an extent of the pool: give 4M or more"),
         ("[tier]\nregion = '1M'\n[pool]\nextent = '1M'", ""),
+        ("[tier]\nregion = '4M'\nsublun = '8M'", "3:10: tier.sublun: says what region says: give one of them"),
+        ("[tier]\npolicy = 'off'\nthrottle = true", ""),
+        (
+            "[tier]\npolicy = 'off'\nhalf_lif = 3",
+            "3:12: tier.half_lif: unknown field `half_lif`, expected one of `interval_ms`, `region_bytes`, `half_life_s`, `margin`, \
+             `displace`, `most_bytes_per_s`, `least_bytes_per_s`",
+        ),
         ("[pool]\nextent = '64M'", ""),
         ("data = 'DIR/cert.pem'", "1:8: data: DIR/cert.pem is not a directory: name one, or a path that is free"),
         (

@@ -76,13 +76,13 @@ impl Tier {
     /// The policy and its parameters; `None` where it is off.
     fn settings(&self) -> Result<Option<TierSettings>, Finding> {
         self.single_disk()?;
-        let mut policy = "worth";
+        let (mut policy, mut is_off) = ("worth", false);
         let mut parameters = Vec::new();
         for (key, value) in &self.0 {
             match (key.as_str(), value.get_ref()) {
                 ("single_disk", _) => {}
                 ("policy", Value::String(name)) => match name.as_str() {
-                    "off" => return Ok(None),
+                    "off" => is_off = true,
                     "default" => {}
                     known if TierSettings::NAMES.contains(&known) => policy = known,
                     _ => {
@@ -102,7 +102,16 @@ impl Tier {
                 (name, parameter) => parameters.push((name, parameter.clone(), value.span())),
             }
         }
-        made(policy, &parameters).map(Some).map_err(|text| {
+        if let [_, (_, _, again), ..] =
+            parameters.iter().filter(|(key, ..)| REGION.contains(key)).collect::<Vec<_>>()[..]
+        {
+            return Err(Finding::new("tier.region", again.clone(), "says what region says: give one of them"));
+        }
+        if is_off {
+            // What is said for another day is some policy's all the same.
+            policy = TierSettings::NAMES.into_iter().find(|policy| made(policy, &parameters).is_ok()).unwrap_or(policy);
+        }
+        made(policy, &parameters).map(|settings| Some(settings).filter(|_| !is_off)).map_err(|text| {
             // Not all that is said names its parameter: the one that it is said of without the others, too; or one that
             // does not go with others' defaults.
             let alone = |one: &&[_]| made(policy, one).err();

@@ -32,6 +32,10 @@ fn what_is_stored_here_is_seen_there_and_the_other_way_round() {
     let made = json(&home.ok(&["bucket", "create", "photos", "--json"]));
     assert_eq!((&made["name"], &made["versioning"]), (&"photos".into(), &"never".into()));
     let (path, back) = (home.path("large"), home.path("back"));
+    // A file of the kernel tells no size.
+    home.ok(&["object", "put", "photos/version", "/proc/version"]);
+    assert_eq!(home.ok(&["object", "get", "photos/version"]), fs::read_to_string("/proc/version").unwrap());
+    home.ok(&["object", "delete", "photos/version"]);
     for len in [0, 1, 65_536, 65_537, 30_000_000] {
         let content = bytes(len as u64, len);
         fs::write(&path, &content).unwrap();

@@ -279,6 +279,8 @@ fn a_full_target_keeps_what_the_copy_goes_back_to() {
         }
     }
     assert_eq!(points(&there, "copy"), point);
+    let complaint = fails(&mut there.kura(&["snapshot", "schedule", "add", "copy", "--every", "1h", "--keep", "2"]));
+    assert!(complaint.contains("is a copy that follows its source"), "{complaint}");
     // Nor does it go for anybody else, after a crash at that, and wherever it is.
     there.ok(&["volume", "create", "w", "--size", "64M", "--layout", "none"]);
     for _ in 0..2 {

@@ -156,6 +156,40 @@ fn a_command_without_a_server_says_where_it_looked() {
     assert_eq!(failed.code(), Some(1), "a failure");
 }
 
+/// What says nothing is said to be waited for, and nobody else is shown what opens the server.
+#[test]
+fn a_server_that_says_nothing_is_named_and_a_token_goes_to_no_other_machine() {
+    let home = Home::new();
+    let server = home.serve();
+    let signal = |name: &str| ok(tool("kill").args([name, &server.pid().to_string()]));
+    signal("-STOP");
+    let mut status = tool("timeout");
+    let status = status.args(["6", env!("CARGO_BIN_EXE_kura"), "status"]).current_dir(home.path("")).output();
+    signal("-CONT");
+    let said = String::from_utf8_lossy(&status.expect("timeout").stderr).into_owned();
+    assert!(said.contains("waiting for the server at ") && said.lines().count() == 1, "{said}");
+    let mut elsewhere = home.kura(&["status", "--server", "http://192.0.2.1:1", "--token", "secret"]);
+    let refused = elsewhere.output().expect("kura");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("name https://") && said.lines().count() == 1, "{said}");
+}
+
+/// Nor does a key remain that nobody can use.
+#[test]
+fn a_server_whose_output_is_full_serves_all_the_same() {
+    let home = Home::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let mut serve = home.kura(&["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let mut server = serve.stdout(full).stderr(Stdio::null()).spawn().expect("kura");
+    let status = || home.kura(&["status"]).output().expect("kura").status.success();
+    eventually(Duration::from_mins(1), "it serves", status);
+    let has_key = || home.ok(&["key", "list"]).contains("demo");
+    eventually(Duration::from_mins(1), "nobody has the key", || !has_key());
+    assert!(server.try_wait().expect("the server").is_none(), "it has ended");
+    server.kill().and_then(|()| server.wait()).expect("the server");
+}
+
 #[test]
 fn a_stop_does_not_wait_for_idle_clients() {
     let home = Home::new();

@@ -322,6 +322,8 @@ pub(super) async fn add_schedule(
     let new = new?.0;
     check(&new)?;
     let (_, volume) = door.admin.node.find(&new.volume).await?;
+    // None would ever be made.
+    door.admin.replicas.check_free(&new.volume).await?;
     let (schedules, kept) = (std::sync::Arc::clone(&door.admin.schedules), new.clone());
     let add = door.runtime.spawn_blocking(move || schedules.add(volume.id, kept));
     add.await.map_err(|error| Problem::new(ProblemKind::Retry, error.to_string()))??;
