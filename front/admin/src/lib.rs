@@ -16,6 +16,7 @@
 mod batch_lines;
 mod client;
 mod convert;
+mod given;
 mod guard;
 mod job;
 mod jobs;
@@ -23,6 +24,7 @@ mod lines;
 mod metrics;
 mod objects;
 mod problem;
+mod query;
 mod replicas;
 mod requests;
 mod resources;

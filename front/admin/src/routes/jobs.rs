@@ -1,12 +1,13 @@
 //! Long work.
 
 use super::{Admin, Door, Shared};
+use crate::given::Given;
 use crate::jobs::Teller;
 use crate::{
     CheckRequest, CheckResult, Disk, DiskState, Job, JobKind, JobResult, JobState, Objects, Problem, ProblemKind,
 };
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -32,9 +33,9 @@ const LOOK: Duration = Duration::from_millis(200);
 ))]
 pub(super) async fn check(
     State(door): Shared,
-    request: Result<Json<CheckRequest>, JsonRejection>,
+    Given(request): Given<CheckRequest>,
 ) -> Result<impl IntoResponse, Problem> {
-    let CheckRequest { data, dry_run } = request?.0;
+    let CheckRequest { data, dry_run } = request;
     let check = match (data, dry_run) {
         (false, _) => Check::Tables,
         (true, true) => Check::Verify,

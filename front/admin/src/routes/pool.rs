@@ -2,11 +2,12 @@
 
 use super::jobs::accepted;
 use super::{Admin, Disks, Door, IsTrial, Removal, Shared};
+use crate::given::Given;
 use crate::{
     Controller, Disk, DrainedController, Job, JobKind, JobResult, NewDisk, Pool, Problem, ProblemKind, Replacement,
 };
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -45,9 +46,9 @@ pub(super) async fn disks(State(door): Shared) -> Result<Json<Vec<Disk>>, Proble
 pub(super) async fn add_disk(
     State(door): Shared,
     trial: IsTrial,
-    new: Result<Json<NewDisk>, JsonRejection>,
+    Given(new): Given<NewDisk>,
 ) -> Result<Response, Problem> {
-    let (new, dry_run) = (new?.0, trial?.dry_run);
+    let dry_run = trial?.dry_run;
     let added = door.to_its_end(|door| async move {
         let _alone = door.joining.lock().await;
         // What is refused leaves no file behind.
@@ -137,9 +138,9 @@ pub(super) async fn replace_disk(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
     trial: IsTrial,
-    new: Result<Json<Replacement>, JsonRejection>,
+    Given(new): Given<Replacement>,
 ) -> Result<Response, Problem> {
-    let (id, Replacement { path, size_bytes, force }) = (id?.0, new?.0);
+    let (id, Replacement { path, size_bytes, force }) = (id?.0, new);
     let dry_run = trial?.dry_run;
     let job = door.to_its_end(|door| async move {
         let _alone = door.joining.lock().await;

@@ -2,9 +2,10 @@
 
 use super::Shared;
 use super::volumes::Name;
+use crate::given::Given;
 use crate::{Problem, TierMove, TierRules, TierStatus, TierWhy, VolumeHeat};
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 
@@ -48,9 +49,9 @@ pub(super) async fn rules(State(door): Shared, name: Name) -> Result<Json<TierRu
 pub(super) async fn set_rules(
     State(door): Shared,
     name: Name,
-    rules: Result<Json<TierRules>, JsonRejection>,
+    Given(rules): Given<TierRules>,
 ) -> Result<Json<TierRules>, Problem> {
-    let (name, rules) = (name?.0, rules?.0);
+    let name = name?.0;
     door.admin.node.set_tier_rules(&name, rules.into()).await?;
     tracing::info!(volume = ?name, ?rules, "tier rules set");
     Ok(Json(rules))
