@@ -18,7 +18,7 @@ pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, Obje
 pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolExport, PoolImport};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 pub use snapshot::{ScheduleCommand, SnapshotCommand};
-pub use tier::{PinTo, TierCommand};
+pub use tier::TierCommand;
 pub use trace::{TraceCommand, TraceFormat};
 pub use volume::{Layout, MoveTo, Resize, VolumeCommand};
 

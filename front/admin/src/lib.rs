@@ -57,4 +57,4 @@ pub use resources::{
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};
 pub use snapshots::{ByteRange, ChangePage, NewClone, NewSnapshots, RollBack, Schedules, Snapshot, SnapshotSchedule};
-pub use tier::{RegionHeat, TierClass, TierMove, TierRules, TierStatus, TierWhy, VolumeHeat};
+pub use tier::{RegionHeat, TierChange, TierClass, TierMove, TierPin, TierRules, TierStatus, TierWhy, VolumeHeat};

@@ -182,7 +182,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::resume))
         .routes(routes!(tier::show))
         .routes(routes!(tier::moves))
-        .routes(routes!(tier::rules, tier::set_rules))
+        .routes(routes!(tier::rules, tier::change_rules))
         .routes(routes!(tier::why))
         .routes(routes!(tier::heat))
         .routes(routes!(recordings::list))
