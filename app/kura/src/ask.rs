@@ -31,6 +31,11 @@ impl Common {
             (false, false) => Out::Text,
         }
     }
+
+    /// The same for what is told also to who wants nothing told.
+    pub fn loud(&self) -> Out {
+        if self.json { Out::Json } else { Out::Text }
+    }
 }
 
 /// Carries out a command on disks.

@@ -109,7 +109,7 @@ fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
         Command::Snapshot(command) => asked(common, async |client| snapshot::snapshot(client, out, command).await)?,
         Command::Controller(command) => asked(common, async |client| ask::controller(client, out, command).await)?,
         Command::Bucket(command) => asked(common, async |client| object::bucket(client, out, command).await)?,
-        Command::Key(command) => asked(common, async |client| object::key(client, out, command).await)?,
+        Command::Key(command) => asked(common, async |client| object::key(client, common, command).await)?,
         Command::Object(command) => asked(common, async |client| object::object(client, out, command).await)?,
         Command::Tier(command) => asked(common, async |client| tier::tier(client, out, command).await)?,
         Command::Trace(command) => asked(common, async |client| trace::trace(client, out, command).await)?,
