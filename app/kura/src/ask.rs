@@ -9,7 +9,7 @@ use crate::{identify, job, tls};
 use anyhow::{Context, Result, bail};
 use kura_admin::{
     CheckRequest, CheckResult, Client, Disk, DrainedController, Job, JobResult, JobState, MoveVolume, NewDisk,
-    NewVolume, Replacement, ResizeVolume, Token, Volume,
+    NewVolume, Replacement, ResizeVolume, Volume,
 };
 use serde::Serialize;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Does what asks a server, with a client of the one that is named.
 pub fn asked<T>(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
     let trust = tls::trusted(&common.server, common.ca.as_deref(), "--ca")?;
-    let client = Client::new(common.server.clone(), common.token.as_deref().map(Token::new), trust);
+    let client = Client::new(common.server.clone(), common.token.clone(), trust);
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work(&client))
 }
 

@@ -113,7 +113,7 @@ fn of_volumes(job: &Job, common: &Common) -> Result<Option<Pair>> {
 
 /// The kura that has the sources of volumes.
 fn home(common: &Common) -> Home<'_> {
-    Home { server: &common.server, token: common.token.as_deref(), ca: common.ca.as_deref() }
+    Home { server: &common.server, token: common.token.as_ref(), ca: common.ca.as_deref() }
 }
 
 /// A job is run from other directories, too.

@@ -230,8 +230,13 @@ fn a_command_that_could_never_be_right_has_a_status_of_its_own() {
         (&["object", "get", "demo/a"], "name a file"),
         (&["lab", "run", "nosuch"], "nosuch"),
         (&["status", "--server", "https://127.0.0.1:1"], "--ca"),
+        (&["status", "--token", "abc\n"], "--token <TOKEN>: "),
+        (&["status", "--token", ""], "--token <TOKEN>: "),
         (&["key", "create", "k", "--bucket", "demo=read", "--bucket", "demo=write"], "--bucket says demo twice"),
-        (&["object", "put", "demo/a", "-", "--metadata", "a=1", "--metadata", "a=2"], "--metadata says a twice"),
+        (&["object", "put", "demo/a", "-", "--metadata", "a=1", "--metadata", "A=2"], "--metadata says a twice"),
+        (&["object", "put", "demo/a", "-", "--metadata", "a b=1"], "--metadata <NAME=VALUE>"),
+        (&["object", "put", "demo/a", "-", "--metadata", "a=b\nc"], "--metadata <NAME=VALUE>"),
+        (&["object", "put", "demo/a", "-", "--content-type", "a\nb"], "--content-type <TYPE>"),
     ] {
         let output = home.kura(args).arg("--json").output().expect("kura");
         let said: Value = serde_json::from_slice(&output.stderr).expect("an object");
@@ -248,6 +253,21 @@ fn a_command_that_could_never_be_right_has_a_status_of_its_own() {
             "{args:?}: {said}"
         );
     }
+}
+
+/// A variable that is there and empty is as good as none; one that cannot be is told, but for a secret.
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    let home = Home::new();
+    let _server = home.serve();
+    let mut status = home.kura(&["status"]);
+    for name in ["KURA_SERVER", "KURA_TOKEN", "KURA_CA", "KURA_DATA"] {
+        status.env(name, "");
+    }
+    ok(&mut status);
+    let output = home.kura(&["status"]).env("KURA_TOKEN", "abc\n").output().expect("kura");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("--token") && !said.contains("abc"), "{said}");
 }
 
 #[test]
