@@ -1,7 +1,7 @@
 //! The tiers, as a user asks about them and holds volumes in them.
 
 use crate::cli::TierCommand;
-use crate::show::{Out, print_on, table, unread};
+use crate::show::{Out, table, unread};
 use crate::size::Size;
 use anyhow::Result;
 use kura_admin::{Client, TierChange, TierMove, TierRules, TierStatus, TierWhy};
@@ -52,13 +52,8 @@ async fn follow(client: &Client, out: Out) -> Result<()> {
             if !shown.insert((one.controller, one.number)) {
                 continue;
             }
-            let is_read = match out {
-                Out::Text => print_on(&line(one))?,
-                // One object a line: a stream has no end that a list could have.
-                Out::Json => print_on(&serde_json::to_string(one)?)?,
-                Out::Quiet => true,
-            };
-            if !is_read {
+            // A stream has no end that a list could have.
+            if !out.show_line(one, line)? {
                 return Ok(());
             }
         }

@@ -1,12 +1,13 @@
 //! Jobs by their schedule.
 
 use super::schedule::{begun, rest};
-use super::{now, one};
+use super::{carried, judge, text};
 use crate::cli::{Common, ReplicateRun};
+use crate::complain;
 use anyhow::{Result, ensure};
-use kura_replicate::Jobs;
+use kura_replicate::{Jobs, Place, Summary};
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{Write, stderr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,7 +32,7 @@ fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut B
             Ok(ExitCode::SUCCESS) => {}
             Ok(_) => code = ExitCode::FAILURE,
             Err(error) => {
-                let _ = writeln!(stderr(), "kura: {} {name}: {error:#}", now());
+                complain(&error, Some(&name), common.json);
                 code = ExitCode::FAILURE;
             }
         }
@@ -40,6 +41,21 @@ fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut B
         }
     }
     code
+}
+
+/// What a run of one of several jobs came to.
+#[derive(Serialize)]
+struct Carried<'a> {
+    job: &'a str,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
+
+/// Runs one of several jobs.
+fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
+    let summary = &carried(jobs, name, command, common)?;
+    common.out().show_line(&Carried { job: name, summary }, |_| text::summary(summary))?;
+    Ok(judge(summary, &Place::failures_in(&jobs.folder(name)), Some(name), common.json))
 }
 
 /// Runs jobs whenever their time has come, until the process is stopped: a run that is cut off goes on at its next.

@@ -237,6 +237,8 @@ fn a_command_that_could_never_be_right_has_a_status_of_its_own() {
         (&["object", "put", "demo/a", "-", "--metadata", "a b=1"], "--metadata <NAME=VALUE>"),
         (&["object", "put", "demo/a", "-", "--metadata", "a=b\nc"], "--metadata <NAME=VALUE>"),
         (&["object", "put", "demo/a", "-", "--content-type", "a\nb"], "--content-type <TYPE>"),
+        (&["volume"], "kura volume wants one of: create, delete, "),
+        (&[], "kura wants one of: bench, bucket, "),
     ] {
         let output = home.kura(args).arg("--json").output().expect("kura");
         let said: Value = serde_json::from_slice(&output.stderr).expect("an object");
