@@ -169,6 +169,9 @@ pub enum Command {
         /// Repair nothing, and report what would be repaired
         #[arg(long, visible_alias = "repair-plan")]
         dry_run: bool,
+        /// Return at once; `kura job list` shows progress, and `kura job follow` what was found
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Measure how fast volumes and objects of a running server are
     #[command(subcommand)]
@@ -267,6 +270,9 @@ pub enum ControllerCommand {
     Drain {
         /// The controller's number, as listed
         controller: u16,
+        /// Return at once; `kura job list` shows progress
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Move a volume to another controller, as `kura volume move-to` does
     Move(MoveTo),
@@ -414,6 +420,12 @@ mod tests {
             ("disk replace 3", MISSING),
             ("disk fail three", MALFORMED),
             ("disk fail 3 --wait", FITS),
+            ("disk fail 3 --no-wait", FITS),
+            ("disk fail 3 --wait --no-wait", CONFLICT),
+            ("pool scrub --dry-run --no-wait", FITS),
+            ("check --no-wait", FITS),
+            ("controller drain 0 --no-wait", FITS),
+            ("volume move-to v 0 --no-wait", FITS),
             ("disk fail 3 --wait --dry-run", CONFLICT),
             ("disk fail 70000", MALFORMED),
         ]);

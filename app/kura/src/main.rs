@@ -83,14 +83,14 @@ fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
         Command::Serve(serve) => return serve::serve(serve),
         Command::Lab(command) => return lab::lab(command, out),
         Command::Replicate(command) => return replicate::replicate(command, common),
-        Command::Check { tables, dry_run } => {
+        Command::Check { tables, dry_run, no_wait } => {
             let request = CheckRequest { data: !tables, dry_run };
-            return asked(common, async |client| ask::check(client, out, request).await);
+            return asked(common, async |client| ask::check(client, out, request, !no_wait).await);
         }
         Command::Job(command) => return asked(common, async |client| job::job(client, out, command).await),
-        Command::Pool(PoolCommand::Scrub { dry_run }) => {
+        Command::Pool(PoolCommand::Scrub { dry_run, no_wait }) => {
             let request = CheckRequest { data: true, dry_run };
-            return asked(common, async |client| ask::check(client, out, request).await);
+            return asked(common, async |client| ask::check(client, out, request, !no_wait).await);
         }
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, out)?,
         Command::Config(ConfigCommand::Example) => show::print(EXAMPLE)?,

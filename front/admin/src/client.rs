@@ -15,8 +15,8 @@ pub use trial::Trial;
 use crate::lines::Lines;
 use crate::{
     CheckRequest, Controller, Disk, Job, JobState, MoveVolume, NewDisk, NewRecording, NewVolume, Pool, Problem,
-    ProblemKind, RecordedRequest, Recording, Replacement, ResizeVolume, Status, TierChange, TierMove, TierRules,
-    TierStatus, TierWhy, Token, Volume,
+    ProblemKind, RecordedRequest, Recording, Replacement, Replacing, ResizeVolume, Status, TierChange, TierMove,
+    TierRules, TierStatus, TierWhy, Token, Volume,
 };
 use axum::body::Body;
 use heard::Heard;
@@ -224,7 +224,7 @@ impl Client {
     }
 
     /// Adds a disk and lets another one of its class leave the pool; [`Client::disks`] lists that one until it has.
-    pub async fn replace_disk(&self, id: u16, new: &Replacement) -> Result<Job> {
+    pub async fn replace_disk(&self, id: u16, new: &Replacement) -> Result<Replacing> {
         self.send(Method::POST, &format!("/api/v1/disks/{id}/replace"), new).await
     }
 

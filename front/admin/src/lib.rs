@@ -39,7 +39,7 @@ mod tests;
 
 pub use client::{Client, ClientError, FrameClient, ObjectBytes, Patient, RecordedRequests, ServerUri, Trial};
 pub use guard::Token;
-pub use job::{Job, JobKind, JobResult, JobState, JobUnit};
+pub use job::{Job, JobKind, JobResult, JobState, JobUnit, Replacing};
 pub use objects::{
     AccessKey, Acknowledge, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object,
     ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,

@@ -16,6 +16,7 @@ use futures::Stream;
 use futures::stream::unfold;
 use kura_block::Amount;
 use kura_controller::{Check, Node};
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -124,8 +125,12 @@ pub(super) async fn events(
 
 /// The answer to who began a job.
 pub(super) fn accepted(job: Job) -> impl IntoResponse {
-    let address = format!("/api/v1/jobs/{}", job.id);
-    (StatusCode::ACCEPTED, [(header::LOCATION, address)], Json(job))
+    begun(job.id, job)
+}
+
+/// The same with more than the job.
+pub(super) fn begun(job: u64, told: impl Serialize) -> impl IntoResponse {
+    (StatusCode::ACCEPTED, [(header::LOCATION, format!("/api/v1/jobs/{job}"))], Json(told))
 }
 
 impl Door {
