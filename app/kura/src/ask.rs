@@ -10,7 +10,7 @@ use crate::{identify, job, tls};
 use anyhow::{Context, Result, bail};
 use kura_admin::{
     CheckRequest, CheckResult, Client, Disk, DrainedController, Job, JobResult, JobState, MoveVolume, NewDisk,
-    NewVolume, Replacement, ResizeVolume, ServerUri, Token, Volume,
+    NewVolume, Replacement, Replacing, ResizeVolume, ServerUri, Volume,
 };
 use kura_replicate::is_this_machine;
 use serde::Serialize;
@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 pub fn asked<T>(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
     let trust = tls::trusted(&common.server, common.ca.as_deref(), "--ca")?;
     check_token(common)?;
-    let client = Client::new(common.server.clone(), common.token.as_deref().map(Token::new), trust);
+    let client = Client::new(common.server.clone(), common.token.clone(), trust);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut work = pin!(work(&client));
@@ -62,6 +62,11 @@ impl Common {
             (false, false) => Out::Text,
         }
     }
+
+    /// The same for what is told also to who wants nothing told.
+    pub fn loud(&self) -> Out {
+        if self.json { Out::Json } else { Out::Text }
+    }
 }
 
 /// Carries out a command on disks.
@@ -87,7 +92,7 @@ pub async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()>
                 return would_leave(out, leaving, None);
             }
             let job = client.remove_disk(disk).await?;
-            leave(client, out, leaving, &job, !no_wait).await
+            leave(client, out, Leaving::by(leaving, &job), &job, !no_wait).await
         }
         DiskCommand::Replace { disk, path, size, force, no_wait, dry_run } => {
             let leaving = known_disk(client, disk).await?;
@@ -97,11 +102,15 @@ pub async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()>
                 client.trial().replace_disk(disk, &new).await?;
                 return would_leave(out, leaving, Some(&new.path));
             }
-            let job = patiently(out, "adding the disk", client.replace_disk(disk, &new)).await?;
+            let begun = patiently(out, "adding the disk", client.replace_disk(disk, &new)).await?;
+            let Replacing { job, new_disk } = begun;
+            let leaving = Leaving { new_disk: Some(new_disk), ..Leaving::by(leaving, &job) };
             leave(client, out, leaving, &job, !no_wait).await
         }
-        DiskCommand::Fail { disk: id, force, wait, dry_run: false } => fail(client, out, id, force, wait).await,
-        DiskCommand::Fail { disk: id, force, wait: _, dry_run } => {
+        DiskCommand::Fail { disk: id, force, wait, no_wait: _, dry_run: false } => {
+            fail(client, out, id, force, wait).await
+        }
+        DiskCommand::Fail { disk: id, force, dry_run, .. } => {
             client.trial().fail_disk(id, force).await?;
             out.show(&Deed { dry_run, of: known_disk(client, id).await? }, |Deed { of: Disk { path, .. }, .. }| {
                 format!(
@@ -176,11 +185,23 @@ struct Leaving {
     disk: Disk,
     /// True when it has left.
     removed: bool,
+    /// The job that moves what it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<u64>,
+    /// Which disk takes its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_disk: Option<u16>,
+}
+
+impl Leaving {
+    fn by(disk: Disk, job: &Job) -> Self {
+        Self { disk, removed: false, job: Some(job.id), new_disk: None }
+    }
 }
 
 fn would_leave(out: Out, disk: Disk, new: Option<&str>) -> Result<()> {
     let used = Size(if disk.unwanted_bytes > 0 { disk.unwanted_bytes } else { disk.data_bytes - disk.free_bytes });
-    let leaving = Deed { dry_run: true, of: Leaving { disk, removed: false } };
+    let leaving = Deed { dry_run: true, of: Leaving { disk, removed: false, job: None, new_disk: None } };
     out.show(&leaving, |Deed { of: Leaving { disk: Disk { id, path, .. }, .. }, .. }| match new {
         Some(new) => format!("would add {new}, move at most {used} off disk {id} ({path}), and remove that one"),
         None => format!("would move at most {used} off disk {id} ({path}), and remove it"),
@@ -188,35 +209,50 @@ fn would_leave(out: Out, disk: Disk, new: Option<&str>) -> Result<()> {
 }
 
 /// Waits until a disk has left, which is what the job is about.
-async fn leave(client: &Client, out: Out, disk: Disk, job: &Job, wait: bool) -> Result<()> {
-    let (id, path) = (disk.id, disk.path.clone());
+async fn leave(client: &Client, out: Out, leaving: Leaving, job: &Job, wait: bool) -> Result<()> {
+    let (id, path) = (leaving.disk.id, leaving.disk.path.clone());
     if !wait {
-        let leaving = Deed { dry_run: false, of: Leaving { disk: known_disk(client, id).await?, removed: false } };
+        let leaving = Deed { dry_run: false, of: Leaving { disk: known_disk(client, id).await?, ..leaving } };
         let follow = job.id;
         return out
             .show(&leaving, |_| format!("disk {id} ({path}) is leaving; `kura job follow {follow}` shows progress"));
     }
     let JobResult::Disk(disk) = job::result(client, out, job).await? else { bail!(unlike_its_kind(job)) };
-    let left = Deed { dry_run: false, of: Leaving { disk, removed: true } };
+    let left = Deed { dry_run: false, of: Leaving { disk, removed: true, ..leaving } };
     out.show(&left, |_| format!("disk {id} ({path}) has left the pool"))
+}
+
+/// A disk whose data is rebuilt on others.
+#[derive(Serialize)]
+struct Rebuilt {
+    #[serde(flatten)]
+    disk: Disk,
+    /// The job that does it.
+    job: u64,
 }
 
 /// Marks a disk as failed, and waits for the rebuild where that is wanted.
 async fn fail(client: &Client, out: Out, id: u16, force: bool, wait: bool) -> Result<()> {
     let job = client.fail_disk(id, force).await?;
     if wait {
-        let JobResult::Disk(of) = job::result(client, out, &job).await? else { bail!(unlike_its_kind(&job)) };
-        return out.show(&Deed { dry_run: false, of }, |Deed { of: Disk { path, .. }, .. }| {
+        let JobResult::Disk(disk) = job::result(client, out, &job).await? else { bail!(unlike_its_kind(&job)) };
+        let failed = Deed { dry_run: false, of: Rebuilt { disk, job: job.id } };
+        return out.show(&failed, |Deed { of: Rebuilt { disk: Disk { path, .. }, .. }, .. }| {
             format!("disk {id} ({path}) is marked as failed, and what it held is on the others")
         });
     }
-    out.show(&Deed { dry_run: false, of: known_disk(client, id).await? }, |Deed { of: Disk { path, .. }, .. }| {
-        let follow = job.id;
+    let failed = Deed { dry_run: false, of: Rebuilt { disk: known_disk(client, id).await?, job: job.id } };
+    out.show(&failed, |Deed { of: Rebuilt { disk: Disk { path, .. }, job: follow }, .. }| {
         format!(
             "disk {id} ({path}) is marked as failed: what it held is rebuilt on the others; `kura job follow {follow}` shows \
              progress"
         )
     })
+}
+
+/// What is said of a job that nobody waits for.
+fn goes_on(job: &Job) -> String {
+    format!("the {job} is under way; `kura job follow {}` shows progress", job.id)
 }
 
 fn unlike_its_kind(job: &Job) -> String {
@@ -228,8 +264,11 @@ pub async fn controller(client: &Client, out: Out, command: ControllerCommand) -
     match command {
         ControllerCommand::List => out.show(client.controllers().await?.as_slice(), show::controllers),
         ControllerCommand::Stats => out.show(client.controllers().await?.as_slice(), show::controller_stats),
-        ControllerCommand::Drain { controller } => {
+        ControllerCommand::Drain { controller, no_wait } => {
             let job = client.drain_controller(controller).await?;
+            if no_wait {
+                return out.show(&job, goes_on);
+            }
             let JobResult::Drained(drained) = job::result(client, out, &job).await? else {
                 bail!(unlike_its_kind(&job))
             };
@@ -270,8 +309,11 @@ pub async fn volume(client: &Client, out: Out, command: VolumeCommand) -> Result
 }
 
 async fn move_to(client: &Client, out: Out, to: &MoveTo) -> Result<()> {
-    let MoveTo { name, controller } = to;
+    let MoveTo { name, controller, no_wait } = to;
     let job = client.move_volume(name, MoveVolume { controller: *controller }).await?;
+    if *no_wait {
+        return out.show(&job, goes_on);
+    }
     let JobResult::Moved(moved) = job::result(client, out, &job).await? else { bail!(unlike_its_kind(&job)) };
     out.show(&moved, |moved| match (moved.from, moved.volume.controller) {
         (from, to) if from == to => format!("volume {name} is controller {to}'s already"),
@@ -322,8 +364,12 @@ async fn delete(client: &Client, out: Out, name: &str, force: bool, dry_run: boo
 }
 
 /// Checks, and repairs unless it is a dry run.
-pub async fn check(client: &Client, out: Out, request: CheckRequest) -> Result<ExitCode> {
+pub async fn check(client: &Client, out: Out, request: CheckRequest, wait: bool) -> Result<ExitCode> {
     let job = client.check(request).await?;
+    if !wait {
+        out.show(&job, goes_on)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let ended = job::follow(client, out, &job).await?;
     if let (JobState::Cancelled, Some(JobResult::Check(so_far))) = (ended.state, &ended.result) {
         // What was found until then is worth to be known.

@@ -18,15 +18,17 @@ pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, Obje
 pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolExport, PoolImport};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 pub use snapshot::{ScheduleCommand, SnapshotCommand};
-pub use tier::{PinTo, TierCommand};
+pub use tier::TierCommand;
 pub use trace::{TraceCommand, TraceFormat};
 pub use volume::{Layout, MoveTo, Resize, VolumeCommand};
 
 use crate::config::{Flags, Level, Listen};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
+use clap::builder::{Resettable, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use kura_admin::ServerUri;
-use std::ffi::OsString;
+use kura_admin::{ServerUri, Token};
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,8 +55,8 @@ pub struct Common {
     #[arg(long, global = true, env = "KURA_SERVER", default_value_t = default_server(), value_name = "URI")]
     pub server: ServerUri,
     /// The server's admin.token, for http and https. Better as `KURA_TOKEN`: arguments are visible to other users
-    #[arg(long, global = true, env = "KURA_TOKEN", hide_env_values = true, value_name = "TOKEN")]
-    pub token: Option<String>,
+    #[arg(long, global = true, env = "KURA_TOKEN", hide_env_values = true, value_name = "TOKEN", value_parser = Secret)]
+    pub token: Option<Token>,
     /// The authority to trust with https, a PEM file
     #[arg(long, global = true, env = "KURA_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ca: Option<PathBuf>,
@@ -64,6 +66,21 @@ pub struct Common {
     /// Print nothing but errors, and content that was asked for
     #[arg(long, short, global = true)]
     pub quiet: bool,
+}
+
+/// Reads a token. What is wrong with one is told without it, unlike with other values.
+#[derive(Clone)]
+struct Secret;
+
+impl TypedValueParser for Secret {
+    type Value = Token;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<Token, clap::Error> {
+        value.to_string_lossy().parse().map_err(|why| {
+            let option = arg.map(ToString::to_string).unwrap_or_default();
+            clap::Error::raw(ErrorKind::ValueValidation, format!("{option}: {why}\n")).with_cmd(command)
+        })
+    }
 }
 
 /// A time between two runs, from a second to ten years.
@@ -79,7 +96,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// The socket of a server on the data directory that the environment names, or on the default one.
 fn default_server() -> ServerUri {
-    let data = std::env::var_os("KURA_DATA").unwrap_or_else(|| "kura-data".into());
+    let data = std::env::var_os("KURA_DATA").filter(|data| !data.is_empty()).unwrap_or_else(|| "kura-data".into());
     ServerUri::Unix(PathBuf::from(data).join("admin.sock"))
 }
 
@@ -98,10 +115,19 @@ const WITHOUT_SERVER: [&[&str]; 7] = [
 
 /// The whole command line. Commands that ask no server do not show the options that name one.
 pub fn command() -> clap::Command {
-    let mut command = Cli::command();
+    let mut command = without_empty(Cli::command());
     // From here on every command has the options of all.
     command.build();
     WITHOUT_SERVER.iter().fold(command, |command, path| without_server(command, path))
+}
+
+/// Variables of the environment that are there and empty count as unset.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let unset = |arg: Arg| match arg.get_env().and_then(std::env::var_os) {
+        Some(value) if value.is_empty() => arg.env(Resettable::Reset),
+        _ => arg,
+    };
+    command.mut_args(unset).mut_subcommands(without_empty)
 }
 
 fn without_server(command: clap::Command, path: &[&str]) -> clap::Command {
@@ -143,6 +169,9 @@ pub enum Command {
         /// Repair nothing, and report what would be repaired
         #[arg(long, visible_alias = "repair-plan")]
         dry_run: bool,
+        /// Return at once; `kura job list` shows progress, and `kura job follow` what was found
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Measure how fast volumes and objects of a running server are
     #[command(subcommand)]
@@ -241,6 +270,9 @@ pub enum ControllerCommand {
     Drain {
         /// The controller's number, as listed
         controller: u16,
+        /// Return at once; `kura job list` shows progress
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Move a volume to another controller, as `kura volume move-to` does
     Move(MoveTo),
@@ -388,6 +420,12 @@ mod tests {
             ("disk replace 3", MISSING),
             ("disk fail three", MALFORMED),
             ("disk fail 3 --wait", FITS),
+            ("disk fail 3 --no-wait", FITS),
+            ("disk fail 3 --wait --no-wait", CONFLICT),
+            ("pool scrub --dry-run --no-wait", FITS),
+            ("check --no-wait", FITS),
+            ("controller drain 0 --no-wait", FITS),
+            ("volume move-to v 0 --no-wait", FITS),
             ("disk fail 3 --wait --dry-run", CONFLICT),
             ("disk fail 70000", MALFORMED),
         ]);

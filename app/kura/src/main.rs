@@ -47,6 +47,7 @@ use clap::FromArgMatches;
 use cli::{Cli, Command, Common, ConfigCommand, PoolCommand};
 use config::{Config, Findings, Flags};
 use kura_admin::{CheckRequest, ClientError, Problem, ServerUri};
+use kura_replicate::rfc3339;
 // Its allocator is the binary's.
 use kura_memory as _;
 use misuse::Misuse;
@@ -54,6 +55,7 @@ use show::Out;
 use std::io::{ErrorKind, Write, stderr};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 /// The exit status of a command line that is wrong.
 const MISUSED: u8 = 2;
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
         Err(error) => return misused(&error, std::env::args_os().any(|arg| arg == "--json")),
     };
     carry_out(command, &common).unwrap_or_else(|error| {
-        complain(&error, common.json);
+        complain(&error, None, common.json);
         if error.is::<Misuse>() { MISUSED.into() } else { ExitCode::FAILURE }
     })
 }
@@ -81,14 +83,14 @@ fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
         Command::Serve(serve) => return serve::serve(serve),
         Command::Lab(command) => return lab::lab(command, out),
         Command::Replicate(command) => return replicate::replicate(command, common),
-        Command::Check { tables, dry_run } => {
+        Command::Check { tables, dry_run, no_wait } => {
             let request = CheckRequest { data: !tables, dry_run };
-            return asked(common, async |client| ask::check(client, out, request).await);
+            return asked(common, async |client| ask::check(client, out, request, !no_wait).await);
         }
         Command::Job(command) => return asked(common, async |client| job::job(client, out, command).await),
-        Command::Pool(PoolCommand::Scrub { dry_run }) => {
+        Command::Pool(PoolCommand::Scrub { dry_run, no_wait }) => {
             let request = CheckRequest { data: true, dry_run };
-            return asked(common, async |client| ask::check(client, out, request).await);
+            return asked(common, async |client| ask::check(client, out, request, !no_wait).await);
         }
         Command::Config(ConfigCommand::Check { file }) => check_config(&file, out)?,
         Command::Config(ConfigCommand::Example) => show::print(EXAMPLE)?,
@@ -109,7 +111,7 @@ fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
         Command::Snapshot(command) => asked(common, async |client| snapshot::snapshot(client, out, command).await)?,
         Command::Controller(command) => asked(common, async |client| ask::controller(client, out, command).await)?,
         Command::Bucket(command) => asked(common, async |client| object::bucket(client, out, command).await)?,
-        Command::Key(command) => asked(common, async |client| object::key(client, out, command).await)?,
+        Command::Key(command) => asked(common, async |client| object::key(client, common, command).await)?,
         Command::Object(command) => asked(common, async |client| object::object(client, out, command).await)?,
         Command::Tier(command) => asked(common, async |client| tier::tier(client, out, command).await)?,
         Command::Trace(command) => asked(common, async |client| trace::trace(client, out, command).await)?,
@@ -131,15 +133,17 @@ fn check_config(file: &Path, out: Out) -> Result<()> {
 /// Tells what is wrong with a command line, on one line or as an object; help and the version are told as they are.
 fn misused(error: &clap::Error, json: bool) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
-    if !error.use_stderr() || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+    if !error.use_stderr() || (error.kind() == DisplayHelpOnMissingArgumentOrSubcommand && !json) {
         error.exit();
     }
+    let meant = || cli::meant(std::env::args_os().skip(1));
     if error.kind() == MissingSubcommand && !json {
         // So it is called where a variable of the environment stands for an option: the help is wanted all the same.
-        let _ = write!(stderr(), "{}", cli::meant(std::env::args_os().skip(1)).render_long_help());
+        let _ = write!(stderr(), "{}", meant().render_long_help());
         return MISUSED.into();
     }
-    let text = error.render().to_string();
+    let is_half = matches!(error.kind(), DisplayHelpOnMissingArgumentOrSubcommand | MissingSubcommand);
+    let text = if is_half { lacks(&meant()) } else { error.render().to_string() };
     let (what, usage) = text.split_once("Usage:").unwrap_or((&text, ""));
     let mut lines = what.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("For more"));
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ");
@@ -157,8 +161,8 @@ fn misused(error: &clap::Error, json: bool) -> ExitCode {
     let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_lowercase());
     let command = usage.split_whitespace().take_while(is_word).collect::<Vec<_>>().join(" ");
     // Of a value that is wrong, no usage is told.
-    let meant = || cli::meant(std::env::args_os().skip(1)).get_display_name().unwrap_or("kura").to_owned();
-    let command = if command.is_empty() { meant() } else { command };
+    let name = || meant().get_display_name().unwrap_or("kura").to_owned();
+    let command = if command.is_empty() { name() } else { command };
     let remedy = format!("`{command} --help` tells more");
     let _ = if json {
         writeln!(stderr(), "{}", serde_json::json!({ "error": said, "remedy": remedy, "kind": "usage" }))
@@ -168,8 +172,15 @@ fn misused(error: &clap::Error, json: bool) -> ExitCode {
     MISUSED.into()
 }
 
-/// Tells an error and its remedy, on standard error.
-fn complain(error: &Error, json: bool) {
+/// What a line is told that ends before the word that says what to do.
+fn lacks(command: &clap::Command) -> String {
+    let mut words: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+    words.sort_unstable();
+    format!("{} wants one of: {}", command.get_display_name().unwrap_or("kura"), words.join(", "))
+}
+
+/// Tells an error and its remedy, on standard error; of one of several jobs of replication with its name.
+fn complain(error: &Error, job: Option<&str>, json: bool) {
     if let (true, Some(findings)) = (json, error.downcast_ref::<Findings>()) {
         let error = format!("{} in the configuration", findings.count());
         let shown = serde_json::json!({ "error": error, "remedy": null, "kind": "invalid", "findings": findings });
@@ -182,10 +193,16 @@ fn complain(error: &Error, json: bool) {
         Some(ClientError::NoServer { server, cause }) => no_server(server, cause),
         _ => (format!("{error:#}"), None),
     };
-    let shown = match (json, remedy) {
-        (true, remedy) => serde_json::json!({ "error": text, "remedy": remedy, "kind": kind(error) }).to_string(),
-        (false, Some(remedy)) => format!("kura: {text}: {remedy}"),
-        (false, None) => format!("kura: {text}"),
+    let shown = if json {
+        let mut shown = serde_json::json!({ "error": text, "remedy": remedy, "kind": kind(error) });
+        if let Some(job) = job {
+            shown["job"] = job.into();
+        }
+        shown.to_string()
+    } else {
+        let of = job.map(|job| format!("{} {job}: ", rfc3339(SystemTime::now()))).unwrap_or_default();
+        let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        format!("kura: {of}{text}{remedy}")
     };
     // Standard error may be closed; ignore that.
     let _ = writeln!(stderr(), "{shown}");

@@ -3,7 +3,7 @@
 mod batch;
 
 use crate::bar::Bar;
-use crate::cli::{BucketCommand, GrantArg, KeyCommand, ObjectCommand, ObjectGrant, ObjectName, PutArgs};
+use crate::cli::{BucketCommand, Common, GrantArg, KeyCommand, ObjectCommand, ObjectGrant, ObjectName, PutArgs};
 use crate::misuse::Misuse;
 use crate::new_file::NewFile;
 use crate::show::{Out, table};
@@ -14,6 +14,7 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
 use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write, stdin, stdout};
 use std::path::Path;
 
@@ -58,7 +59,8 @@ fn buckets(buckets: &[Bucket]) -> String {
 }
 
 /// Carries out a command on access keys.
-pub async fn key(client: &Client, out: Out, command: KeyCommand) -> Result<()> {
+pub async fn key(client: &Client, common: &Common, command: KeyCommand) -> Result<()> {
+    let out = common.out();
     match command {
         KeyCommand::Create { name, buckets } => {
             let grant = |arg: GrantArg| {
@@ -69,10 +71,9 @@ pub async fn key(client: &Client, out: Out, command: KeyCommand) -> Result<()> {
                 };
                 (arg.bucket, grant)
             };
-            let new = NewKey { name, buckets: buckets.into_iter().map(grant).collect() };
+            let new = NewKey { name, buckets: distinct("--bucket", buckets.into_iter().map(grant))? };
             // Nobody is told the secret again.
-            let out = if matches!(out, Out::Quiet) { Out::Text } else { out };
-            out.show(&client.create_key(&new).await?, |key| {
+            common.loud().show(&client.create_key(&new).await?, |key| {
                 let secret = key.secret.as_deref().unwrap_or_default();
                 format!("key {} with the secret {secret} (shown only once)", key.id)
             })
@@ -88,6 +89,18 @@ pub async fn key(client: &Client, out: Out, command: KeyCommand) -> Result<()> {
             out.show(&serde_json::json!({ "id": id, "dry_run": dry_run }), |_| format!("{done} key {id}"))
         }
     }
+}
+
+/// What an option says by name; a name that it has twice would be one of the two.
+fn distinct<T>(option: &str, said: impl IntoIterator<Item = (String, T)>) -> Result<BTreeMap<String, T>> {
+    let mut named = BTreeMap::new();
+    for (name, value) in said {
+        if named.contains_key(&name) {
+            return Err(Misuse(format!("{option} says {name} twice: say it once")).into());
+        }
+        named.insert(name, value);
+    }
+    Ok(named)
 }
 
 fn keys(keys: &[AccessKey]) -> String {
@@ -138,8 +151,8 @@ pub async fn object(client: &Client, out: Out, command: ObjectCommand) -> Result
 
 async fn put(client: &Client, out: Out, args: PutArgs) -> Result<()> {
     let PutArgs { object: ObjectName { bucket, key }, file, content_type, metadata, new } = args;
+    let head = ObjectHead { content_type, metadata: distinct("--metadata", metadata)?, new };
     let (source, size_bytes) = source(&file)?;
-    let head = ObjectHead { content_type, metadata: metadata.into_iter().collect(), new };
     let bar = Bar::bytes(out, format!("storing {bucket}/{key}"), size_bytes);
     let seen = source.inspect_ok(move |piece| bar.advance(piece.len() as u64)).boxed();
     // Of no length: files of the kernel tell none that is true, and others change.

@@ -8,14 +8,16 @@ pub mod schedule;
 mod serve;
 mod sites;
 mod text;
+mod told;
 mod volume;
 
 use crate::cli::{Common, ReplicateCommand, ReplicateData as Data, ReplicateHow as How, ReplicateRun};
+use crate::complain;
 use crate::descriptors;
 use crate::show::Out;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use carry::{BUCKETS, bring_back, carry, carry_job, waited_for};
-use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, Verified, rfc3339};
+use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, Verified};
 use sites::{Home, Site};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
@@ -39,8 +41,9 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             let job =
                 Job { source, target: target.to_string(), every, rpo, failed_over: false, removing: false, options };
             Jobs::under(&data.path).add(&name, &job)?;
-            let standing = Jobs::under(&data.path).standing(&name, SystemTime::now())?;
-            out.show(&standing, |_| format!("added: `kura replicate run {name}` makes the copy"))?;
+            let jobs = Jobs::under(&data.path);
+            let told = told::ToldJob::new(&jobs, jobs.standing(&name, SystemTime::now())?);
+            out.show(&told, |_| format!("added: `kura replicate run {name}` makes the copy"))?;
         }
         ReplicateCommand::Run(command) => {
             descriptors::raise();
@@ -81,7 +84,8 @@ fn status(jobs: &Jobs, name: Option<String>, out: Out) -> Result<()> {
     let (known, unknown): (Vec<_>, Vec<_>) = standings.into_iter().partition(|(_, standing)| standing.is_ok());
     let known: Vec<_> = known.into_iter().filter_map(|(_, standing)| standing.ok()).collect();
     if !known.is_empty() || unknown.is_empty() {
-        out.show(&known, |standings| text::standings(standings))?;
+        let told: Vec<_> = known.iter().map(|standing| told::ToldJob::new(jobs, standing.clone())).collect();
+        out.show(&told, |_| text::standings(&known))?;
     }
     Ok(unknown.into_iter().try_for_each(|(_, standing)| standing.map(drop))?)
 }
@@ -129,7 +133,7 @@ fn of_volumes(job: &Job, common: &Common) -> Result<Option<Pair>> {
 
 /// The kura that has the sources of volumes.
 fn home(common: &Common) -> Home<'_> {
-    Home { server: &common.server, token: common.token.as_deref(), ca: common.ca.as_deref() }
+    Home { server: &common.server, token: common.token.as_ref(), ca: common.ca.as_deref() }
 }
 
 /// A job is run from other directories, too.
@@ -172,20 +176,23 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
             let progress = Progress::default();
             let work = || carry((&source, &target), &options, &home(common), &place, &progress);
             let summary = bar::during(&progress, common.out(), work).inspect_err(|_| traces.wipe())?;
-            tell(&summary, &place.failures(), false, common.out())
+            tell(&summary, &place.failures(), false, common)
         }
         _ if command.follow => jobs::follow(&jobs, command, common),
         _ => Ok(jobs::due(&jobs, command, common)),
     }
 }
 
-/// Runs a job.
 fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
+    tell(&carried(jobs, name, command, common)?, &Place::failures_in(&jobs.folder(name)), false, common)
+}
+
+/// Runs a job.
+fn carried(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<Summary> {
     let options = said(command, jobs.get(name)?.options);
     let progress = Progress::default();
     let work = || carry_job(jobs, name, &options, &home(common), &progress);
-    let summary = bar::during(&progress, common.out(), work)?;
-    tell(&summary, &Place::failures_in(&jobs.folder(name)), false, common.out())
+    bar::during(&progress, common.out(), work)
 }
 
 fn said(command: &ReplicateRun, options: Options) -> Options {
@@ -194,23 +201,43 @@ fn said(command: &ReplicateRun, options: Options) -> Options {
 }
 
 /// Shows what a run came to, and complains of what was not copied; where that was asked for, it is only told.
-fn tell(summary: &Summary, failures: &std::path::Path, is_asked: bool, out: Out) -> Result<ExitCode> {
-    out.show(summary, text::summary)?;
-    if summary.failed == 0 {
-        return Ok(ExitCode::SUCCESS);
+fn tell(summary: &Summary, failures: &Path, is_asked: bool, common: &Common) -> Result<ExitCode> {
+    common.out().show(summary, text::summary)?;
+    if !is_asked {
+        return Ok(judge(summary, failures, None, common.json));
     }
-    let note = if is_asked { "note: " } else { "" };
+    // Programs have it in the summary.
+    for line in missing(summary, failures).iter().filter(|_| !common.json) {
+        // Standard error may be closed; ignore that.
+        let _ = writeln!(stderr(), "kura: note: {line}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Complains of what a run did not copy, by the job's name where there are several.
+fn judge(summary: &Summary, failures: &Path, job: Option<&str>, json: bool) -> ExitCode {
+    for line in missing(summary, failures) {
+        complain(&anyhow!(line), job, json);
+    }
+    if summary.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What a run did not copy: a line a cause, and one that says where all is listed.
+fn missing(summary: &Summary, failures: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    if summary.failed == 0 {
+        return lines;
+    }
     for (cause, count) in &summary.causes {
         let example = summary.failures.iter().find(|failure| failure.cause == *cause);
         let example = example.map(|failure| kura_replicate::escaped(&failure.path)).unwrap_or_default();
         let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-        // Standard error may be closed; ignore that.
-        let _ = writeln!(stderr(), "kura: {note}not copied: {example}{more}: {cause}");
+        lines.push(format!("not copied: {example}{more}: {cause}"));
     }
     if !summary.dry_run {
-        let _ = writeln!(stderr(), "kura: {note}{} not copied, listed in {}", summary.failed, failures.display());
+        lines.push(format!("{} not copied, listed in {}", summary.failed, failures.display()));
     }
-    Ok(if is_asked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    lines
 }
 
 /// Compares, and fails where anything differs.
@@ -310,10 +337,5 @@ fn failback(jobs: &Jobs, name: &str, (anyway, dry_run): (bool, bool), common: &C
     if summary.is_complete {
         jobs.write(name, &Job { failed_over: false, ..job })?;
     }
-    tell(&summary, &place.failures(), anyway && summary.has_only_what_stays(), common.out())
-}
-
-/// Now, as messages tell it.
-fn now() -> String {
-    rfc3339(SystemTime::now())
+    tell(&summary, &place.failures(), anyway && summary.has_only_what_stays(), common)
 }

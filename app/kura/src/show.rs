@@ -36,6 +36,15 @@ impl Out {
             Self::Quiet => Ok(()),
         }
     }
+
+    /// Shows one answer of several, for programs an object on its line; false where the reader went away.
+    pub fn show_line<T: Serialize>(self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<bool> {
+        match self {
+            Self::Text => print_on(&text(answer)),
+            Self::Json => print_on(&serde_json::to_string(answer)?),
+            Self::Quiet => Ok(true),
+        }
+    }
 }
 
 /// What a command did or, in a dry run, would do.

@@ -1,10 +1,10 @@
 //! The tiers, as a user asks about them and holds volumes in them.
 
-use crate::cli::{PinTo, TierCommand};
-use crate::show::{Out, print_on, table, unread};
+use crate::cli::TierCommand;
+use crate::show::{Out, table, unread};
 use crate::size::Size;
 use anyhow::Result;
-use kura_admin::{Client, TierClass, TierMove, TierRules, TierStatus, TierWhy};
+use kura_admin::{Client, TierChange, TierMove, TierRules, TierStatus, TierWhy};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -17,23 +17,14 @@ pub async fn tier(client: &Client, out: Out, command: TierCommand) -> Result<()>
         TierCommand::Status => out.show(&client.tier().await?, status),
         TierCommand::Why { volume, offset } => out.show(&client.tier_why(&volume, offset.0).await?, why),
         TierCommand::Pin { volume, to } => {
-            let pin = match to {
-                PinTo::Fast => Some(TierClass::Fast),
-                PinTo::Slow => Some(TierClass::Slow),
-                PinTo::None => None,
-            };
-            let rules = client.set_tier_rules(&volume, TierRules { pin, ..TierRules::default() }).await?;
-            out.show(&rules, |rules| format!("volume {volume}: {}", ruled(rules)))
+            // A pinned volume has neither floor nor ceiling.
+            let change = TierChange { pin: Some(to.into()), floor_bytes: Some(0), ceiling_bytes: Some(0) };
+            change_rules(client, out, &volume, change).await
         }
         TierCommand::Set { volume, floor, ceiling } => {
-            let before = client.tier_rules(&volume).await?;
-            let rules = TierRules {
-                floor_bytes: floor.map_or(before.floor_bytes, |floor| floor.0),
-                ceiling_bytes: ceiling.map_or(before.ceiling_bytes, |ceiling| ceiling.0),
-                ..before
-            };
-            let rules = client.set_tier_rules(&volume, rules).await?;
-            out.show(&rules, |rules| format!("volume {volume}: {}", ruled(rules)))
+            let bytes = |size: Option<Size>| size.map(|size| size.0);
+            let change = TierChange { pin: None, floor_bytes: bytes(floor), ceiling_bytes: bytes(ceiling) };
+            change_rules(client, out, &volume, change).await
         }
         TierCommand::Moves { follow: false } => out.show(client.tier_moves().await?.as_slice(), |moves| match moves {
             [] => "no moves so far; `kura tier status` says what the policy looks at".to_owned(),
@@ -46,6 +37,11 @@ pub async fn tier(client: &Client, out: Out, command: TierCommand) -> Result<()>
     }
 }
 
+async fn change_rules(client: &Client, out: Out, volume: &str, change: TierChange) -> Result<()> {
+    let rules = client.change_tier_rules(volume, change).await?;
+    out.show(&rules, |rules| format!("volume {volume}: {}", ruled(rules)))
+}
+
 /// Shows moves as they are decided, each once, until the server or the reader goes away, or the user has seen enough.
 async fn follow(client: &Client, out: Out) -> Result<()> {
     let mut shown = BTreeSet::new();
@@ -56,13 +52,8 @@ async fn follow(client: &Client, out: Out) -> Result<()> {
             if !shown.insert((one.controller, one.number)) {
                 continue;
             }
-            let is_read = match out {
-                Out::Text => print_on(&line(one))?,
-                // One object a line: a stream has no end that a list could have.
-                Out::Json => print_on(&serde_json::to_string(one)?)?,
-                Out::Quiet => true,
-            };
-            if !is_read {
+            // A stream has no end that a list could have.
+            if !out.show_line(one, line)? {
                 return Ok(());
             }
         }

@@ -33,8 +33,8 @@ pub use kura_journal::Limits as JournalLimits;
 pub use kura_tier::{Reason as TierReason, Settings as TierSettings, Standing as TierStanding, Tier};
 pub use kura_volume::{
     ArrayCounters, Changes, Check, Hits, Pin, RegionUse, Replayed, Saving, Settings, SharedPool, Sharing,
-    SharingCounters, SnapshotSpec, Space, Spec as VolumeSpec, Stops, SvolStatus, TierMove, TierRules, TierSetup,
-    TierStatus, TierWhy, WhenFull,
+    SharingCounters, SnapshotSpec, Space, Spec as VolumeSpec, Stops, SvolStatus, TierChange, TierMove, TierRules,
+    TierSetup, TierStatus, TierWhy, WhenFull,
 };
 pub use moving::{Balancer, Drained, Moved};
 pub use node::Node;

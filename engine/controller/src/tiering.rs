@@ -3,7 +3,7 @@
 use crate::{Controller, Node};
 use kura_block::{DeviceId, Error, Local, Result};
 use kura_tier::{Reason, Settings, SlowLoad, Standing, Tier};
-use kura_volume::{Hits, RegionUse, TierMove, TierRules, TierSetup};
+use kura_volume::{Hits, RegionUse, TierChange, TierMove, TierRules, TierSetup};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -225,12 +225,12 @@ impl Node {
         self.ask_owner(name, |controller, name| controller.store().tier_rules(name)).await
     }
 
-    /// Changes that; durable when the future resolves.
-    pub async fn set_tier_rules(&self, name: &str, rules: TierRules) -> Result<()> {
-        let set = move |controller: Rc<Controller>, name: String| -> Local<'static, Result<()>> {
-            Box::pin(async move { controller.store().set_tier_rules(&name, rules).await })
+    /// Changes what is named of that, and returns all of it; durable when the future resolves.
+    pub async fn change_tier_rules(&self, name: &str, change: TierChange) -> Result<TierRules> {
+        let make = move |controller: Rc<Controller>, name: String| -> Local<'static, Result<TierRules>> {
+            Box::pin(async move { controller.store().change_tier_rules(&name, change).await })
         };
-        self.at_owner(name, set).await
+        self.at_owner(name, make).await
     }
 
     /// Why the region at an offset of a volume is where it is.

@@ -73,5 +73,5 @@ pub use settings::Settings;
 pub use snapshot::{Changes, Droppable, HeldWrites, Others, Saving, SnapshotSpec, Stops, SvolStatus, WhenFull};
 pub use status::{ArrayCounters, Space, Status, VolumeStatus};
 pub use store::Store;
-pub use tier::{Hits, Pin, RegionUse, TierMove, TierRules, TierSetup, TierStatus, TierWhy};
+pub use tier::{Hits, Pin, RegionUse, TierChange, TierMove, TierRules, TierSetup, TierStatus, TierWhy};
 pub use volume::Volume;

@@ -15,8 +15,8 @@ pub use trial::Trial;
 use crate::lines::Lines;
 use crate::{
     CheckRequest, Controller, Disk, Job, JobState, MoveVolume, NewDisk, NewRecording, NewVolume, Pool, Problem,
-    ProblemKind, RecordedRequest, Recording, Replacement, ResizeVolume, Status, TierMove, TierRules, TierStatus,
-    TierWhy, Token, Volume,
+    ProblemKind, RecordedRequest, Recording, Replacement, Replacing, ResizeVolume, Status, TierChange, TierMove,
+    TierRules, TierStatus, TierWhy, Token, Volume,
 };
 use axum::body::Body;
 use heard::Heard;
@@ -174,14 +174,9 @@ impl Client {
         self.get("/api/v1/tier/moves").await
     }
 
-    /// What is said of a volume's place in the tiers.
-    pub async fn tier_rules(&self, volume: &str) -> Result<TierRules> {
-        self.get(&format!("{}/tier", volume_path(volume))).await
-    }
-
-    /// Changes that.
-    pub async fn set_tier_rules(&self, volume: &str, rules: TierRules) -> Result<TierRules> {
-        self.send(Method::PUT, &format!("{}/tier", volume_path(volume)), &rules).await
+    /// Changes what is said of a volume's place in the tiers; all that is said then.
+    pub async fn change_tier_rules(&self, volume: &str, change: TierChange) -> Result<TierRules> {
+        self.send(Method::PATCH, &format!("{}/tier", volume_path(volume)), &change).await
     }
 
     /// Why the region at an offset of a volume is where it is.
@@ -236,7 +231,7 @@ impl Client {
     }
 
     /// Adds a disk and lets another one of its class leave the pool; [`Client::disks`] lists that one until it has.
-    pub async fn replace_disk(&self, id: u16, new: &Replacement) -> Result<Job> {
+    pub async fn replace_disk(&self, id: u16, new: &Replacement) -> Result<Replacing> {
         self.send(Method::POST, &format!("/api/v1/disks/{id}/replace"), new).await
     }
 

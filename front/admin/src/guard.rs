@@ -34,6 +34,18 @@ impl Token {
     }
 }
 
+impl std::str::FromStr for Token {
+    type Err = String;
+
+    /// What a user says the token is, which goes into a header; the error does not repeat it.
+    fn from_str(secret: &str) -> Result<Self, String> {
+        if !secret.is_empty() && secret.chars().all(|letter| letter.is_ascii_graphic()) {
+            return Ok(Self::new(secret));
+        }
+        Err("a token has letters, digits and signs, no spaces and no line's end".to_owned())
+    }
+}
+
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(..)")

@@ -97,6 +97,16 @@ pub struct Job {
     pub error: Option<Problem>,
 }
 
+/// A disk that takes the place of another one: the job moves what that one holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Replacing {
+    /// The job.
+    #[serde(flatten)]
+    pub job: Job,
+    /// The new disk's number.
+    pub new_disk: u16,
+}
+
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = self.of.as_deref().unwrap_or_default();

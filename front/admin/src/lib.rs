@@ -16,6 +16,7 @@
 mod batch_lines;
 mod client;
 mod convert;
+mod given;
 mod guard;
 mod job;
 mod jobs;
@@ -23,6 +24,7 @@ mod lines;
 mod metrics;
 mod objects;
 mod problem;
+mod query;
 mod replicas;
 mod requests;
 mod resources;
@@ -37,7 +39,7 @@ mod tests;
 
 pub use client::{Client, ClientError, FrameClient, ObjectBytes, Patient, RecordedRequests, ServerUri, Trial};
 pub use guard::Token;
-pub use job::{Job, JobKind, JobResult, JobState, JobUnit};
+pub use job::{Job, JobKind, JobResult, JobState, JobUnit, Replacing};
 pub use objects::{
     AccessKey, Acknowledge, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object,
     ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,
@@ -55,4 +57,4 @@ pub use resources::{
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};
 pub use snapshots::{ByteRange, ChangePage, NewClone, NewSnapshots, RollBack, Schedules, Snapshot, SnapshotSchedule};
-pub use tier::{RegionHeat, TierClass, TierMove, TierRules, TierStatus, TierWhy, VolumeHeat};
+pub use tier::{RegionHeat, TierChange, TierClass, TierMove, TierPin, TierRules, TierStatus, TierWhy, VolumeHeat};

@@ -120,7 +120,7 @@ pub struct ReplicationJob {
     pub recovery_point_age_s: Option<f64>,
     /// True when that is older than it may become.
     pub is_late: bool,
-    /// True while this server runs it.
+    /// True while it runs: over REST, by this server.
     pub is_running: bool,
     /// True when its last run could copy everything; absent before the first run.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -63,6 +63,7 @@ const ROUTES: &[&str] = &[
     "GET /healthz",
     "GET /metrics",
     "PATCH /api/v1/volumes/{name}",
+    "PATCH /api/v1/volumes/{name}/tier",
     "POST /api/v1/batch",
     "POST /api/v1/buckets",
     "POST /api/v1/check",
@@ -88,7 +89,6 @@ const ROUTES: &[&str] = &[
     "POST /api/v1/volumes/{name}/recording/stop",
     "PUT /api/v1/buckets/{bucket}/objects/{key}/content",
     "PUT /api/v1/replicas/{volume}",
-    "PUT /api/v1/volumes/{name}/tier",
 ];
 
 /// A machine without disks.

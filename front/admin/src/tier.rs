@@ -68,7 +68,7 @@ pub struct TierStatus {
 
 /// What the user says of a volume's place in the tiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct TierRules {
     /// The tier that all of it is held in; absent: the policy decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +77,33 @@ pub struct TierRules {
     pub floor_bytes: u64,
     /// The most bytes of it in the fast tier; 0 is no limit.
     pub ceiling_bytes: u64,
+}
+
+/// A tier that a volume is held in, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TierPin {
+    /// All of it is in the fast tier, as far as there is room.
+    Fast,
+    /// None of it is.
+    Slow,
+    /// The policy decides.
+    None,
+}
+
+/// A change of what the user says of a volume's place in the tiers: what is absent stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TierChange {
+    /// The tier that all of it is held in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<TierPin>,
+    /// Bytes of it that stay in the fast tier once they are there, the best ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor_bytes: Option<u64>,
+    /// The most bytes of it in the fast tier; 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling_bytes: Option<u64>,
 }
 
 /// A move of neighbouring regions.
@@ -205,14 +232,14 @@ impl From<engine::TierRules> for TierRules {
     }
 }
 
-impl From<TierRules> for engine::TierRules {
-    fn from(rules: TierRules) -> Self {
-        let TierRules { pin, floor_bytes, ceiling_bytes } = rules;
-        let pin = match pin {
-            None => engine::Pin::None,
-            Some(TierClass::Fast) => engine::Pin::Fast,
-            Some(TierClass::Slow) => engine::Pin::Slow,
-        };
+impl From<TierChange> for engine::TierChange {
+    fn from(change: TierChange) -> Self {
+        let TierChange { pin, floor_bytes, ceiling_bytes } = change;
+        let pin = pin.map(|pin| match pin {
+            TierPin::None => engine::Pin::None,
+            TierPin::Fast => engine::Pin::Fast,
+            TierPin::Slow => engine::Pin::Slow,
+        });
         Self { pin, floor_bytes, ceiling_bytes }
     }
 }

@@ -58,12 +58,11 @@ pub struct Jobs {
 }
 
 /// How a job fares.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Standing {
     /// Its name.
     pub name: String,
     /// What was added.
-    #[serde(flatten)]
     pub job: Job,
     /// The moment that the copy is of, RFC 3339; none before the first complete run.
     pub recovery_point: Option<String>,

@@ -296,8 +296,15 @@ impl Directory {
         .await
     }
 
-    /// Makes an access key.
+    /// Makes an access key. Its name is shown in lists, on a line: control characters in it are refused.
     pub async fn create_key(self: &Arc<Self>, new: NewKey) -> Result<Arc<Key>> {
+        if new.name.contains(char::is_control) {
+            let text = format!(
+                "access key name {:?}: it has control characters, such as a line's end: leave them out",
+                new.name
+            );
+            return Err(Error::invalid(text));
+        }
         let own = Arc::clone(self);
         self.to_its_end(async move {
             let _turn = own.turn_for_keys().await?;

@@ -1,6 +1,7 @@
 //! The command line of buckets, access keys and objects.
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use hyper::header::{HeaderName, HeaderValue};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -153,7 +154,7 @@ pub struct PutArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// Its Content-Type
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", value_parser = header_value)]
     pub content_type: Option<String>,
     /// User metadata, as S3 clients see it; may be repeated
     #[arg(long = "metadata", value_name = "NAME=VALUE", value_parser = pair)]
@@ -165,7 +166,17 @@ pub struct PutArgs {
 
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("say NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
+    if name.is_empty() || HeaderName::from_bytes(name.as_bytes()).is_err() {
+        return Err(format!("{name:?} is no name that a header can have: give letters, digits and hyphens"));
+    }
+    // As S3's clients see it: headers' names are all the same in upper and lower case.
+    Ok((name.to_ascii_lowercase(), header_value(value)?))
+}
+
+/// What is stored with an object goes there, and to S3's clients, as a header.
+fn header_value(text: &str) -> Result<String, String> {
+    let sent = HeaderValue::from_str(text);
+    sent.map(|_| text.to_owned()).map_err(|_| "a header has no control characters, such as a line's end".to_owned())
 }
 
 /// An object's name: `BUCKET/KEY`, also with `s3://` in front.

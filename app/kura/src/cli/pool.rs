@@ -50,6 +50,9 @@ pub enum PoolCommand {
         /// Repair nothing, and report what would be repaired
         #[arg(long)]
         dry_run: bool,
+        /// Return at once; `kura job list` shows progress, and `kura job follow` what was found
+        #[arg(long)]
+        no_wait: bool,
     },
 }
 
@@ -173,9 +176,12 @@ pub enum DiskCommand {
         /// Do it even if this disk holds the only copy of some data, which is then lost
         #[arg(long)]
         force: bool,
-        /// Wait until what it held is on the others again
+        /// Wait until what it held is on the others again, which may need another disk
         #[arg(long)]
         wait: bool,
+        /// Return at once, as it does anyway without --wait
+        #[arg(long, conflicts_with = "wait")]
+        no_wait: bool,
         /// Only say what would happen
         #[arg(long, conflicts_with = "wait")]
         dry_run: bool,

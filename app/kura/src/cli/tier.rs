@@ -2,6 +2,7 @@
 
 use crate::size::Size;
 use clap::{Subcommand, ValueEnum};
+use kura_admin::TierPin;
 
 /// Commands on the tiers.
 #[derive(Debug, Subcommand)]
@@ -52,4 +53,14 @@ pub enum PinTo {
     Slow,
     /// The policy decides
     None,
+}
+
+impl From<PinTo> for TierPin {
+    fn from(to: PinTo) -> Self {
+        match to {
+            PinTo::Fast => Self::Fast,
+            PinTo::Slow => Self::Slow,
+            PinTo::None => Self::None,
+        }
+    }
 }

@@ -76,6 +76,9 @@ pub struct MoveTo {
     pub name: String,
     /// The controller's number, as listed
     pub controller: u16,
+    /// Return at once; `kura job list` shows progress
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// How a volume's data is laid out on disks.

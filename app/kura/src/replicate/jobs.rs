@@ -1,12 +1,13 @@
 //! Jobs by their schedule.
 
 use super::schedule::{AGAIN, begun, rest};
-use super::{now, one};
+use super::{carried, judge, text};
 use crate::cli::{Common, ReplicateRun};
+use crate::complain;
 use anyhow::{Result, ensure};
-use kura_replicate::Jobs;
+use kura_replicate::{Jobs, Place, Summary};
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{Write, stderr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -29,7 +30,7 @@ fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut B
         let before = match before {
             Ok(before) => before,
             Err(error) => {
-                complain(&name, &error.into());
+                complain(&error.into(), Some(&name), common.json);
                 code = ExitCode::FAILURE;
                 resting.insert(name, Instant::now() + AGAIN);
                 continue;
@@ -42,7 +43,7 @@ fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut B
             Ok(ExitCode::SUCCESS) => {}
             Ok(_) => code = ExitCode::FAILURE,
             Err(error) => {
-                complain(&name, &error);
+                complain(&error, Some(&name), common.json);
                 code = ExitCode::FAILURE;
             }
         }
@@ -53,9 +54,19 @@ fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut B
     code
 }
 
-fn complain(name: &str, error: &anyhow::Error) {
-    // Standard error may be closed; ignore that.
-    let _ = writeln!(stderr(), "kura: {} {name}: {error:#}", now());
+/// What a run of one of several jobs came to.
+#[derive(Serialize)]
+struct Carried<'a> {
+    job: &'a str,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
+
+/// Runs one of several jobs.
+fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
+    let summary = &carried(jobs, name, command, common)?;
+    common.out().show_line(&Carried { job: name, summary }, |_| text::summary(summary))?;
+    Ok(judge(summary, &Place::failures_in(&jobs.folder(name)), Some(name), common.json))
 }
 
 /// Runs jobs whenever their time has come, until the process is stopped: a run that is cut off goes on at its next.

@@ -3,8 +3,9 @@
 //! A run is a process of its own, with whatever it starts: whatever goes wrong in it harms no volume, and all of it ends when
 //! the server does, which holds the other end of its standard input, also where that is killed.
 
+use super::told::wire;
 use crate::data::DataDir;
-use kura_admin::{ReplicationJob, Timestamp};
+use kura_admin::ReplicationJob;
 use kura_replicate::{Jobs, Standing};
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,23 +189,10 @@ impl ReplicationJobs {
     pub fn told(&self) -> Vec<ReplicationJob> {
         let (running, mut lost) = (self.running().clone(), self.lost().clone());
         let told = |standing: Standing| {
-            let lost = lost.remove(&standing.name);
-            ReplicationJob {
-                is_running: running.contains(&standing.name),
-                is_complete: lost.as_ref().map_or_else(|| Some(standing.last.as_ref()?.is_complete), |_| Some(false)),
-                error: lost.map(|lost| lost.cause).or_else(|| standing.last?.causes.into_keys().next()),
-                name: standing.name,
-                source: standing.job.source.to_string(),
-                target: standing.job.target,
-                every_s: standing.job.every.map(|every| every.as_secs_f64()),
-                rpo_s: standing.job.rpo.map(|rpo| rpo.as_secs_f64()),
-                recovery_point: standing
-                    .recovery_point
-                    .and_then(|text| humantime::parse_rfc3339(&text).ok())
-                    .map(Timestamp),
-                recovery_point_age_s: standing.age_s,
-                is_late: standing.is_late,
-                is_failed_over: standing.job.failed_over,
+            let job = ReplicationJob { is_running: running.contains(&standing.name), ..wire(&standing) };
+            match lost.remove(&standing.name) {
+                Some(Lost { cause, .. }) => ReplicationJob { is_complete: Some(false), error: Some(cause), ..job },
+                None => job,
             }
         };
         let (known, unknown) = self.standings();

@@ -35,9 +35,7 @@ impl Site {
         }
         // Never the home's own: whoever has the target would have the home, too.
         let file = options.target_token_file.as_deref();
-        let token = file.map(|file| std::fs::read_to_string(file).with_context(|| file.display().to_string()));
-        let token = token.transpose()?;
-        let token = token.as_deref().map(|token| Token::new(token.trim()));
+        let token = file.map(|file| read_token(file).with_context(|| file.display().to_string())).transpose()?;
         let trust = tls::trusted(&server, options.target_ca.as_deref().or(home.ca), "--target-ca")?;
         let client = Client::new(server.clone(), token, trust).patient(options.timeout);
         Ok(Self::new(client, server, volume))
@@ -128,13 +126,17 @@ pub fn check_plain(host: &str, options: &Options) -> Result<()> {
     Ok(())
 }
 
+fn read_token(file: &Path) -> Result<Token> {
+    std::fs::read_to_string(file)?.trim().parse().map_err(anyhow::Error::msg)
+}
+
 /// The kura that has the sources.
 #[derive(Clone, Debug)]
 pub struct Home<'a> {
     /// Where it is asked.
     pub server: &'a ServerUri,
     /// What it wants to hear, with http and https.
-    pub token: Option<&'a str>,
+    pub token: Option<&'a Token>,
     /// Whom to trust with https.
     pub ca: Option<&'a Path>,
 }
@@ -143,7 +145,7 @@ impl Home<'_> {
     /// Asks it, and waits this long for an answer.
     pub fn client(&self, timeout: Duration) -> Result<Client> {
         let trust = tls::trusted(self.server, self.ca, "--ca")?;
-        Ok(Client::new(self.server.clone(), self.token.map(Token::new), trust).patient(timeout))
+        Ok(Client::new(self.server.clone(), self.token.cloned(), trust).patient(timeout))
     }
 
     /// A volume of it.

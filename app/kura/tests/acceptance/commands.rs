@@ -3,6 +3,7 @@
 use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::nbd::Client;
 use crate::serving::{json, volume};
+use crate::snapshots::rest;
 use serde_json::{Value, json as value};
 use std::fs;
 use std::time::Duration;
@@ -141,4 +142,61 @@ fn programs_are_told_kinds_and_states() {
     assert_eq!(volume(&home, "demo")["size_bytes"], value!(2u64 << 30));
     // Nothing is said, but for errors.
     assert_eq!(home.ok(&["status", "--quiet", "--json"]), "");
+}
+
+/// Every name in a document, but for those of causes, which are words for people.
+fn names(document: &Value) -> Vec<&str> {
+    match document {
+        Value::Object(fields) => {
+            let below = |(name, field): (&'_ String, _)| if name == "causes" { Vec::new() } else { names(field) };
+            fields.keys().map(String::as_str).chain(fields.iter().flat_map(below)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(names).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn programs_are_told_of_copies_as_rest_tells_them() {
+    let home = Home::new();
+    for source in ["source", "gone"] {
+        fs::create_dir(home.path(source)).expect("a folder");
+        fs::write(home.path(source).join("file"), "content").expect("a file");
+    }
+    let often = ["--every", "1h", "--rpo", "2h", "--timeout", "30s", "--bandwidth", "1M"];
+    let added = json(&home, &[&["replicate", "add", "good", "source", "target"], &often[..]].concat());
+    home.ok(&[&["replicate", "add", "bad", "gone", "elsewhere"], &often[..]].concat());
+    fs::remove_dir_all(home.path("gone")).expect("the source");
+
+    // An object a line, also of what goes wrong, each with its job.
+    let output = home.kura(&["replicate", "run", "--due", "--json"]).output().expect("kura");
+    let lines = |text: &[u8]| -> Vec<Value> {
+        let text = String::from_utf8_lossy(text).into_owned();
+        let object = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {text}"));
+        text.lines().map(object).collect()
+    };
+    let (done, failed) = (lines(&output.stdout), lines(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(done.len() == 1 && done[0]["job"] == "good" && done[0]["is_complete"] == true, "{done:?}");
+    assert!(
+        !failed.is_empty() && failed.iter().all(|one| one["job"] == "bad" && one["error"].is_string()),
+        "{failed:?}"
+    );
+
+    let status = json(&home, &["replicate", "status", "good"])[0].clone();
+    let _server = home.serve();
+    let (_, told) = rest(&home, "GET", "replication-jobs", "").expect("an answer");
+    let told: Value = serde_json::from_str(&told).expect("jobs");
+    let by_rest = told.as_array().expect("jobs").iter().find(|job| job["name"] == "good").expect("the job").clone();
+    for name in by_rest.as_object().expect("a job").keys().filter(|name| *name != "recovery_point_age_s") {
+        assert_eq!(status[name], by_rest[name], "{name}");
+    }
+    assert_eq!((&status["every_s"], &status["options"]["timeout_s"]), (&value!(3600.0), &value!(30.0)));
+    assert_eq!((&added["is_failed_over"], &added["options"]["in_place"]), (&value!(false), &value!(false)));
+    for document in [&added, &status, &done[0]] {
+        let is_plain = |name: &&str| {
+            name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_')
+        };
+        assert!(names(document).iter().all(is_plain), "{document}");
+    }
 }

@@ -232,17 +232,28 @@ fn mistakes_are_objects_where_json_is_asked_for() {
 fn a_command_that_could_never_be_right_has_a_status_of_its_own() {
     let home = Home::new();
     let _server = home.serve();
-    for args in [
-        &["bench", "volume", "--block", "3"][..],
-        &["bench", "object", "--size", "128M"],
-        &["object", "get", "demo/a"],
-        &["lab", "run", "nosuch"],
-        &["status", "--server", "https://127.0.0.1:1"],
+    for (args, named) in [
+        (&["bench", "volume", "--block", "3"][..], "block"),
+        (&["bench", "object", "--size", "128M"], "--size"),
+        (&["object", "get", "demo/a"], "name a file"),
+        (&["lab", "run", "nosuch"], "nosuch"),
+        (&["status", "--server", "https://127.0.0.1:1"], "--ca"),
+        (&["status", "--token", "abc\n"], "--token <TOKEN>: "),
+        (&["status", "--token", ""], "--token <TOKEN>: "),
+        (&["key", "create", "k", "--bucket", "demo=read", "--bucket", "demo=write"], "--bucket says demo twice"),
+        (&["object", "put", "demo/a", "-", "--metadata", "a=1", "--metadata", "A=2"], "--metadata says a twice"),
+        (&["object", "put", "demo/a", "-", "--metadata", "a b=1"], "--metadata <NAME=VALUE>"),
+        (&["object", "put", "demo/a", "-", "--metadata", "a=b\nc"], "--metadata <NAME=VALUE>"),
+        (&["object", "put", "demo/a", "-", "--content-type", "a\nb"], "--content-type <TYPE>"),
+        (&["volume"], "kura volume wants one of: create, delete, "),
+        (&[], "kura wants one of: bench, bucket, "),
     ] {
         let output = home.kura(args).arg("--json").output().expect("kura");
         let said: Value = serde_json::from_slice(&output.stderr).expect("an object");
         assert_eq!((output.status.code(), &said["kind"]), (Some(2), &"usage".into()), "{args:?}: {said}");
+        assert!(said["error"].as_str().is_some_and(|error| error.contains(named)), "{args:?}: {said}");
     }
+    assert_eq!(json(&home, &["key", "list"]).as_array().map(Vec::len), Some(1), "beside that of the demo");
     // A command that wants another word is explained, whatever is in the environment.
     for (args, named) in [(&[][..], "Usage: kura "), (&["volume"], "Usage: kura volume ")] {
         let output = home.kura(args).env("KURA_SERVER", "kura-data/admin.sock").output().expect("kura");
@@ -252,6 +263,21 @@ fn a_command_that_could_never_be_right_has_a_status_of_its_own() {
             "{args:?}: {said}"
         );
     }
+}
+
+/// A variable that is there and empty is as good as none; one that cannot be is told, but for a secret.
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    let home = Home::new();
+    let _server = home.serve();
+    let mut status = home.kura(&["status"]);
+    for name in ["KURA_SERVER", "KURA_TOKEN", "KURA_CA", "KURA_DATA"] {
+        status.env(name, "");
+    }
+    ok(&mut status);
+    let output = home.kura(&["status"]).env("KURA_TOKEN", "abc\n").output().expect("kura");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("--token") && !said.contains("abc"), "{said}");
 }
 
 #[test]

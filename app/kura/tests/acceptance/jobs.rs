@@ -114,3 +114,38 @@ fn moves_and_drains_are_jobs() {
     assert_eq!((&drained["kind"], &drained["unit"]), (&value!("drain-controller"), &value!("volumes")));
     assert!(number(drained, "total") >= 1 && drained["done"] == drained["total"], "{drained}");
 }
+
+/// Every command that begins a job may leave it, and says which one it is.
+#[test]
+fn a_job_that_nobody_waits_for_is_named() {
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "pool.controllers = 2\n").expect("a configuration");
+    let _server = home.serve_with(&["--config", "kura.toml"]);
+    let to = (1 - number(&json(&home, &["volume", "show", "demo"]), "controller")).to_string();
+    for (line, kind) in [
+        (&["check"][..], "check"),
+        (&["pool", "scrub", "--dry-run"], "check"),
+        (&["volume", "move-to", "demo", &to], "move-volume"),
+        (&["controller", "drain", "0"], "drain-controller"),
+    ] {
+        let told = json(&home, &[line, &["--no-wait"]].concat());
+        assert_eq!((&told["kind"], told["result"].is_null()), (&value!(kind), true), "{line:?}: {told}");
+        home.ok(&["job", "follow", &number(&told, "id").to_string()]);
+    }
+    for (line, kind) in [
+        (&["disk", "replace", "3", "new", "--size", "4G"][..], "remove-disk"),
+        (&["disk", "remove", "7"], "remove-disk"),
+        (&["disk", "fail", "4"], "rebuild-disk"),
+    ] {
+        let told = json(&home, &[line, &["--no-wait"]].concat());
+        let id = number(&told, "job");
+        let job = jobs(&home).into_iter().find(|job| job["id"] == id).expect("the job");
+        assert_eq!((&job["kind"], &job["of"]), (&value!(kind), &value!(told["id"].to_string())), "{line:?}: {told}");
+        if line[1] == "replace" {
+            let new = json(&home, &["disk", "list"])[number(&told, "new_disk") as usize].clone();
+            assert!(new["path"].as_str().is_some_and(|path| path.ends_with("/new")), "{told}: {new}");
+        }
+        home.ok(&["job", "follow", &id.to_string()]);
+    }
+    assert!(home.ok(&["check", "--no-wait"]).contains("`kura job follow 8` shows progress"));
+}

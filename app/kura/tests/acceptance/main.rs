@@ -45,6 +45,7 @@ mod replicate_nodes;
 mod replicate_targets;
 mod replicate_volume;
 mod replicate_volume_crash;
+mod rest;
 mod s3;
 mod s3_clients;
 mod s3_crash;

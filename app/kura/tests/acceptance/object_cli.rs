@@ -185,6 +185,8 @@ fn versions_are_listed_and_a_bucket_is_emptied_by_them() {
     home.ok(&["bucket", "delete", "photos"]);
     let told = home.ok(&["key", "create", "backup", "--quiet"]);
     assert!(told.contains("with the secret "), "nobody would have it: {told}");
+    let told = json(&home.ok(&["key", "create", "backup", "--quiet", "--json"]));
+    assert!(told["secret"].is_string(), "{told}");
 }
 
 #[test]
@@ -217,6 +219,9 @@ fn what_is_wrong_is_told_in_one_line() {
         assert_eq!(output.status.code(), Some(1), "{line}: {told}");
         assert!(told.contains(said) && told.lines().count() == 1, "{line}: {told}");
     }
+    let told = fails(&mut home.kura(&["key", "create", "x\ny\u{1b}[31m"]));
+    assert!(told.contains("control characters") && told.lines().count() == 1 && !told.contains('\u{1b}'), "{told}");
+    assert_eq!(json(&home.ok(&["key", "list", "--json"])).as_array().map(Vec::len), Some(1));
     let long = "k".repeat(1025);
     let told = fails(&mut home.kura(&["object", "put", &format!("demo/{long}"), "large"]));
     assert!(told.contains("1024"), "{told}");

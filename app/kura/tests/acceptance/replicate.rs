@@ -421,7 +421,7 @@ fn jobs_run_by_name_and_by_schedule_and_tell_how_old_their_copy_is() {
     let first = home.ok(&["replicate", "run", "tree", "--json"]);
     assert!(first.contains("\"is_complete\": true"), "{first}");
     assert_same(&home.path("source"), &home.path("target"));
-    let age = status()[0]["age_s"].as_f64().expect("an age");
+    let age = status()[0]["recovery_point_age_s"].as_f64().expect("an age");
     assert!(age < 60.0 && status()[0]["is_late"] == false);
     change(&home.path("source"));
     let mut follow = Command::new(env!("CARGO_BIN_EXE_kura"));

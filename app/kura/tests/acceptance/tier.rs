@@ -2,6 +2,7 @@
 
 use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::serving::{get, json};
+use crate::snapshots::rest;
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -266,8 +267,31 @@ fn what_cannot_be_is_refused_with_its_line() {
     home.ok(&["volume", "create", "v", "--size", "64M"]);
     let said = fails(&mut home.kura(&["tier", "set", "v", "--floor", "2G", "--ceiling", "1G"]));
     assert!(said.contains("above a ceiling"), "{said}");
+    two_rules_at_a_time_are_both_kept(&home);
     let said = fails(&mut home.kura(&["tier", "why", "v", "--offset", "1G"]));
     assert!(said.contains("is beyond its end"), "{said}");
     let said = fails(&mut home.kura(&["tier", "pin", "nobody", "fast"]));
     assert!(said.contains("no such volume"), "{said}");
+}
+
+fn two_rules_at_a_time_are_both_kept(home: &Home) {
+    for round in 1..=10 {
+        home.ok(&["tier", "set", "v", "--floor", "0", "--ceiling", "0"]);
+        let (floor, ceiling) = (format!("{round}M"), format!("{}M", 16 + round));
+        let set =
+            |option: &str, size: &str| home.kura(&["tier", "set", "v", option, size, "-q"]).spawn().expect("kura");
+        let mut both = [set("--floor", &floor), set("--ceiling", &ceiling)];
+        assert!(both.iter_mut().all(|one| one.wait().expect("kura").success()));
+        let why = home.ok(&["tier", "why", "v"]);
+        assert!(why.contains(&format!("floor {floor}")) && why.contains(&format!("ceiling {ceiling}")), "{why}");
+    }
+    // What a change does not name stays, and the answer has all of it.
+    let (status, said) = rest(home, "PATCH", "volumes/v/tier", r#"{"floor_bytes": 4194304}"#).expect("an answer");
+    let rules: Value = serde_json::from_str(&said).expect("rules");
+    assert_eq!((status, &rules["floor_bytes"], &rules["ceiling_bytes"]), (200, &(4 << 20).into(), &(26 << 20).into()));
+    let (status, said) = rest(home, "PATCH", "volumes/v/tier", r#"{"pin": "fast"}"#).expect("an answer");
+    assert!(status == 400 && said.contains("a pinned volume has no floor"), "{said}");
+    home.ok(&["tier", "pin", "v", "fast"]);
+    let said = json(home, &["tier", "pin", "v", "none"]);
+    assert_eq!(said, serde_json::json!({ "floor_bytes": 0, "ceiling_bytes": 0 }));
 }

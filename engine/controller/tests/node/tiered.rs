@@ -9,7 +9,7 @@ use kura_controller::{
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Place, Sim, SimDisk};
 use kura_tier::{Pace, Settings as Policies, Tier, WorthSettings};
-use kura_volume::{Pin, TierRules, TierSetup};
+use kura_volume::{Pin, TierChange, TierSetup};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,8 +151,8 @@ fn a_block_that_is_lost_in_the_fast_tier_keeps_no_disk_from_being_emptied() {
             let device = create_of(controller, "v", 1, layout).await;
             write(&*device, 0..256, 1).await;
             controller.store().checkpoint().await.unwrap();
-            let rules = TierRules { pin: Pin::Fast, ..TierRules::default() };
-            controller.store().set_tier_rules("v", rules).await.unwrap();
+            let rules = TierChange { pin: Some(Pin::Fast), ..TierChange::default() };
+            controller.store().change_tier_rules("v", rules).await.unwrap();
             runtime.sleep(Duration::from_secs(20)).await;
             write(&*device, 0..256, 2).await;
             write(&*device, 5..6, 7).await;
@@ -236,7 +236,9 @@ fn a_rule_holds_at_once() {
         write(&*device, 0..1024, 2).await;
         controller.store().checkpoint().await.unwrap();
         tier_by_worth(controller);
-        let pin = async |pin| controller.store().set_tier_rules("v", TierRules { pin, ..TierRules::default() }).await;
+        let pin = async |pin| {
+            controller.store().change_tier_rules("v", TierChange { pin: Some(pin), ..TierChange::default() }).await
+        };
         pin(Pin::Fast).await.unwrap();
         runtime.sleep(Duration::from_millis(1500)).await;
         let up = || controller.store().tier().valid_bytes;
@@ -274,10 +276,10 @@ fn a_snapshot_follows_its_volume() {
         let snapshot = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: false };
         controller.store().snapshot(&[snapshot], 1).await.unwrap();
         write(&*device, 0..16, 2).await;
-        let rules = TierRules { pin: Pin::Fast, ..TierRules::default() };
-        let refused = controller.store().set_tier_rules("v@a", rules).await.unwrap_err().to_string();
+        let rules = TierChange { pin: Some(Pin::Fast), ..TierChange::default() };
+        let refused = controller.store().change_tier_rules("v@a", rules).await.unwrap_err().to_string();
         assert!(refused.contains("follows what is said of volume v"), "{refused}");
-        controller.store().set_tier_rules("v", rules).await.unwrap();
+        controller.store().change_tier_rules("v", rules).await.unwrap();
         let why = |name: &str, block: u64| controller.store().tier_why(name, block * BLOCK as u64).unwrap().0;
         for (name, block, lies_in) in [
             ("v", 100, None),
@@ -316,7 +318,7 @@ fn what_lives_on_fast_disks_takes_their_space() {
         let free = || async { node.tier().await.unwrap().free_bytes };
         let before = free().await;
         for name in ["old", "new"] {
-            node.set_tier_rules(name, TierRules { pin: Pin::Fast, ..TierRules::default() }).await.unwrap();
+            node.change_tier_rules(name, TierChange { pin: Some(Pin::Fast), ..TierChange::default() }).await.unwrap();
         }
         runtime.sleep(Duration::from_secs(10)).await;
         let tier = node.tier().await.unwrap();
@@ -357,8 +359,8 @@ fn clients_go_before_moves() {
         write(&*device, 0..1024, 1).await;
         write(&*other, 0..10_240, 2).await;
         controller.store().checkpoint().await.unwrap();
-        let rules = TierRules { pin: Pin::Slow, ..TierRules::default() };
-        controller.store().set_tier_rules("v", rules).await.unwrap();
+        let rules = TierChange { pin: Some(Pin::Slow), ..TierChange::default() };
+        controller.store().change_tier_rules("v", rules).await.unwrap();
         told.0.set((Tier::Fast, Pace { bytes_per_s: u64::MAX, depth: 32 }));
         runtime.sleep(Duration::from_millis(150)).await;
         let begun = runtime.now();
@@ -395,7 +397,11 @@ fn a_pinned_volume_is_up_with_all_it_holds() {
         controller.store().snapshot(&[snapshot], 1).await.unwrap();
         write(&*device, end - 128..end, 2).await;
         controller.store().checkpoint().await.unwrap();
-        controller.store().set_tier_rules("v", TierRules { pin: Pin::Fast, ..TierRules::default() }).await.unwrap();
+        controller
+            .store()
+            .change_tier_rules("v", TierChange { pin: Some(Pin::Fast), ..TierChange::default() })
+            .await
+            .unwrap();
         for _ in 0..30 {
             read(&*other, 0..512, 7).await;
             runtime.sleep(Duration::from_secs(1)).await;

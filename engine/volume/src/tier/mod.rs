@@ -44,7 +44,7 @@ pub use engine::{TierMove, TierSetup};
 pub(crate) use heat::HeatMap;
 pub use heat::Hits;
 pub(crate) use recover::Known;
-pub use rules::{Pin, TierRules};
+pub use rules::{Pin, TierChange, TierRules};
 pub use status::{RegionUse, TierStatus, TierWhy};
 
 use crate::extent::Extent;

@@ -25,7 +25,27 @@ pub struct TierRules {
     pub ceiling_bytes: u64,
 }
 
+/// A change of what is said of a volume: what it does not name stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierChange {
+    /// The tier it is held in from now on.
+    pub pin: Option<Pin>,
+    /// See [`TierRules::floor_bytes`].
+    pub floor_bytes: Option<u64>,
+    /// See [`TierRules::ceiling_bytes`].
+    pub ceiling_bytes: Option<u64>,
+}
+
 impl TierRules {
+    /// These after a change.
+    pub fn changed(self, change: TierChange) -> Self {
+        Self {
+            pin: change.pin.unwrap_or(self.pin),
+            floor_bytes: change.floor_bytes.unwrap_or(self.floor_bytes),
+            ceiling_bytes: change.ceiling_bytes.unwrap_or(self.ceiling_bytes),
+        }
+    }
+
     /// Refuses rules that contradict each other.
     pub fn check(&self) -> Result<()> {
         let (floor, ceiling) = (self.floor_bytes, self.ceiling_bytes);

@@ -1,6 +1,6 @@
 //! What can be asked of the tier, and told it.
 
-use super::{FastCopy, Hits, TierMove, TierRules, TierSetup};
+use super::{FastCopy, Hits, TierChange, TierMove, TierRules, TierSetup};
 use crate::record::Record;
 use crate::snapshot::Place;
 use crate::store::{Inner, Store};
@@ -78,9 +78,9 @@ impl Store {
         self.inner.set_tier(setup)
     }
 
-    /// Changes what is said of a volume's place in the tiers; durable when the future resolves.
-    pub async fn set_tier_rules(&self, name: &str, rules: TierRules) -> Result<()> {
-        rules.check()?;
+    /// Changes what is said of a volume's place in the tiers, and returns all that is said of it then; durable when the future
+    /// resolves. Two changes at a time lose nothing of each other.
+    pub async fn change_tier_rules(&self, name: &str, change: TierChange) -> Result<TierRules> {
         let inner = &self.inner;
         let volume = inner.find(name)?;
         if let Some(pvol) = inner.followed(&volume) {
@@ -89,6 +89,8 @@ impl Store {
                 "{name} is a snapshot or a clone, and follows what is said of volume {pvol}: say it of that one"
             )));
         }
+        let rules = volume.tier.get().changed(change);
+        rules.check()?;
         let (ceiling, region) = (rules.ceiling_bytes, inner.region_bytes());
         if (1..region).contains(&ceiling) {
             return Err(Error::invalid(format!(
@@ -105,7 +107,8 @@ impl Store {
         let why = "what is said of the volume's place in the tiers has changed since";
         inner.tier.engine.borrow_mut().give_up(is_its, why, inner.runtime.now());
         inner.rouse();
-        inner.commit_all().await
+        inner.commit_all().await?;
+        Ok(rules)
     }
 
     /// What is said of a volume's place in the tiers; of a snapshot's, what is said of its volume's.

@@ -2,10 +2,10 @@
 
 use super::volumes::Name;
 use super::{Door, IsTrial, Shared};
+use crate::given::Given;
 use crate::{AccessKey, Bucket, NewBucket, NewKey, Objects, Problem, ProblemKind};
 use axum::Json;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -36,11 +36,8 @@ pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Bucket>>, Probl
         (status = 201, description = "The bucket, made; its address is in `Location`", body = Bucket),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn create(
-    State(door): Shared,
-    new: Result<Json<NewBucket>, JsonRejection>,
-) -> Result<impl IntoResponse, Problem> {
-    let bucket = door.objects()?.create_bucket(new?.0).await?;
+pub(super) async fn create(State(door): Shared, Given(new): Given<NewBucket>) -> Result<impl IntoResponse, Problem> {
+    let bucket = door.objects()?.create_bucket(new).await?;
     tracing::info!(bucket = bucket.name, "bucket created");
     let address = format!("/api/v1/buckets/{}", utf8_percent_encode(&bucket.name, NON_ALPHANUMERIC));
     Ok((StatusCode::CREATED, [(header::LOCATION, address)], Json(bucket)))
@@ -82,11 +79,8 @@ pub(super) async fn keys(State(door): Shared) -> Result<Json<Vec<AccessKey>>, Pr
         (status = 201, description = "The access key, with its secret", body = AccessKey),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn create_key(
-    State(door): Shared,
-    new: Result<Json<NewKey>, JsonRejection>,
-) -> Result<impl IntoResponse, Problem> {
-    let key = door.objects()?.create_key(new?.0).await?;
+pub(super) async fn create_key(State(door): Shared, Given(new): Given<NewKey>) -> Result<impl IntoResponse, Problem> {
+    let key = door.objects()?.create_key(new).await?;
     tracing::info!(key = key.id, name = key.name, "access key created");
     Ok((StatusCode::CREATED, [(header::LOCATION, format!("/api/v1/keys/{}", key.id))], Json(key)))
 }

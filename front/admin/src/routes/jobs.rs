@@ -1,12 +1,13 @@
 //! Long work.
 
 use super::{Admin, Door, Shared};
+use crate::given::Given;
 use crate::jobs::Teller;
 use crate::{
     CheckRequest, CheckResult, Disk, DiskState, Job, JobKind, JobResult, JobState, Objects, Problem, ProblemKind,
 };
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -15,6 +16,7 @@ use futures::Stream;
 use futures::stream::unfold;
 use kura_block::Amount;
 use kura_controller::{Check, Node};
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -32,9 +34,9 @@ const LOOK: Duration = Duration::from_millis(200);
 ))]
 pub(super) async fn check(
     State(door): Shared,
-    request: Result<Json<CheckRequest>, JsonRejection>,
+    Given(request): Given<CheckRequest>,
 ) -> Result<impl IntoResponse, Problem> {
-    let CheckRequest { data, dry_run } = request?.0;
+    let CheckRequest { data, dry_run } = request;
     let check = match (data, dry_run) {
         (false, _) => Check::Tables,
         (true, true) => Check::Verify,
@@ -123,8 +125,12 @@ pub(super) async fn events(
 
 /// The answer to who began a job.
 pub(super) fn accepted(job: Job) -> impl IntoResponse {
-    let address = format!("/api/v1/jobs/{}", job.id);
-    (StatusCode::ACCEPTED, [(header::LOCATION, address)], Json(job))
+    begun(job.id, job)
+}
+
+/// The same with more than the job.
+pub(super) fn begun(job: u64, told: impl Serialize) -> impl IntoResponse {
+    (StatusCode::ACCEPTED, [(header::LOCATION, format!("/api/v1/jobs/{job}"))], Json(told))
 }
 
 impl Door {

@@ -11,12 +11,16 @@ mod snapshots;
 mod tier;
 mod volumes;
 
+pub(crate) use objects::{drain, incoming};
+
 use crate::jobs::Jobs;
+use crate::query::{Declared, by_query};
 use crate::{NewDisk, Objects, Problem, ProblemKind, Replicas, Schedules, Timestamp};
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kura_block::Result;
@@ -178,7 +182,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(pool::resume))
         .routes(routes!(tier::show))
         .routes(routes!(tier::moves))
-        .routes(routes!(tier::rules, tier::set_rules))
+        .routes(routes!(tier::rules, tier::change_rules))
         .routes(routes!(tier::why))
         .routes(routes!(tier::heat))
         .routes(routes!(recordings::list))
@@ -202,8 +206,10 @@ pub fn router(admin: Admin) -> Router {
         .split_for_parts();
     api.info.version.clone_from(&admin.version);
     describe_token(&mut api);
+    let declared = Declared::by(&api);
     let description = async move || axum::Json(api.clone());
     router
+        .layer(from_fn_with_state(declared, by_query))
         .route("/api/v1/openapi.json", get(description))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)

@@ -191,7 +191,7 @@ pub(super) async fn write(
 }
 
 /// Reads what is left of a refused body, if it is not much: a client that still sends would not hear why.
-async fn drain(body: &mut Content) {
+pub(crate) async fn drain(body: &mut Content) {
     let mut left = DRAINED_BYTES;
     while let Some(Ok(bytes)) = body.next().await {
         left = left.saturating_sub(bytes.len());
@@ -237,7 +237,7 @@ pub(super) async fn batch(State(door): Shared, body: Body) -> Result<Json<BatchR
     }
 }
 
-fn incoming(body: Body) -> Content {
+pub(crate) fn incoming(body: Body) -> Content {
     body.into_data_stream().map_err(|error| Error::retry(format!("the body broke off: {error}"))).boxed()
 }
 

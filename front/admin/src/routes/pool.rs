@@ -1,12 +1,14 @@
 //! The pool, its disks and controllers.
 
-use super::jobs::accepted;
+use super::jobs::{accepted, begun};
 use super::{Admin, Disks, Door, IsTrial, Removal, Shared};
+use crate::given::Given;
 use crate::{
     Controller, Disk, DrainedController, Job, JobKind, JobResult, NewDisk, Pool, Problem, ProblemKind, Replacement,
+    Replacing,
 };
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -45,9 +47,9 @@ pub(super) async fn disks(State(door): Shared) -> Result<Json<Vec<Disk>>, Proble
 pub(super) async fn add_disk(
     State(door): Shared,
     trial: IsTrial,
-    new: Result<Json<NewDisk>, JsonRejection>,
+    Given(new): Given<NewDisk>,
 ) -> Result<Response, Problem> {
-    let (new, dry_run) = (new?.0, trial?.dry_run);
+    let dry_run = trial?.dry_run;
     let added = door.to_its_end(|door| async move {
         let _alone = door.joining.lock().await;
         // What is refused leaves no file behind.
@@ -129,7 +131,7 @@ pub(super) async fn remove_disk(
     ),
     request_body = Replacement,
     responses(
-        (status = 202, description = "The new disk is in use, and the other one leaves: the job moves what it holds", body = Job),
+        (status = 202, description = "The new disk is in use, and the other one leaves: the job moves what it holds", body = Replacing),
         (status = 204, description = "Nothing would be refused"),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
@@ -137,11 +139,11 @@ pub(super) async fn replace_disk(
     State(door): Shared,
     id: Result<Path<u16>, PathRejection>,
     trial: IsTrial,
-    new: Result<Json<Replacement>, JsonRejection>,
+    Given(new): Given<Replacement>,
 ) -> Result<Response, Problem> {
-    let (id, Replacement { path, size_bytes, force }) = (id?.0, new?.0);
+    let (id, Replacement { path, size_bytes, force }) = (id?.0, new);
     let dry_run = trial?.dry_run;
-    let job = door.to_its_end(|door| async move {
+    let replacing = door.to_its_end(|door| async move {
         let _alone = door.joining.lock().await;
         let new = NewDisk { path, class: door.disk(id).await?.class, size_bytes, force };
         let inspected = new.clone();
@@ -150,11 +152,11 @@ pub(super) async fn replace_disk(
         if dry_run {
             return Ok(None);
         }
-        door.add_disk(new).await?;
-        door.remove_disk(id).await.map(Some)
+        let new_disk = door.add_disk(new).await?.id;
+        Ok(Some(Replacing { job: door.remove_disk(id).await?, new_disk }))
     });
-    Ok(match job.await? {
-        Some(job) => accepted(job).into_response(),
+    Ok(match replacing.await? {
+        Some(replacing) => begun(replacing.job.id, replacing).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }

@@ -2,11 +2,11 @@
 
 use super::Shared;
 use super::volumes::Name;
+use crate::given::Given;
 use crate::{NewRecording, Problem, RecordedRequest, Recording};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use futures::stream::try_unfold;
@@ -34,9 +34,9 @@ pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Recording>>, Pr
 pub(super) async fn begin(
     State(door): Shared,
     name: Name,
-    new: Result<Json<NewRecording>, JsonRejection>,
+    Given(new): Given<NewRecording>,
 ) -> Result<impl IntoResponse, Problem> {
-    let (name, NewRecording { memory_bytes }) = (name?.0, new?.0);
+    let (name, NewRecording { memory_bytes }) = (name?.0, new);
     let time_of_day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let recording = Recording::from(door.admin.node.record(&name, memory_bytes, time_of_day).await?);
     tracing::info!(volume = ?name, memory_bytes, "recording begun");

@@ -2,9 +2,10 @@
 
 use super::Shared;
 use super::volumes::Name;
+use crate::given::Given;
 use crate::{Follow, NewPoint, NewTransfer, PartHash, Problem, ProblemKind, Replica, ReplicationJob};
 use axum::Json;
-use axum::extract::rejection::{BytesRejection, JsonRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -57,9 +58,9 @@ pub(super) async fn show(State(door): Shared, volume: Name) -> Result<Json<Repli
 pub(super) async fn follow(
     State(door): Shared,
     volume: Name,
-    how: Result<Json<Follow>, JsonRejection>,
+    Given(how): Given<Follow>,
 ) -> Result<Json<Replica>, Problem> {
-    Ok(Json(door.admin.replicas.follow(&volume?.0, how?.0).await?))
+    Ok(Json(door.admin.replicas.follow(&volume?.0, how).await?))
 }
 
 /// Begins a transfer, or goes on with it; the volume is made if there is none.
@@ -72,9 +73,9 @@ pub(super) async fn follow(
 pub(super) async fn begin(
     State(door): Shared,
     volume: Name,
-    new: Result<Json<NewTransfer>, JsonRejection>,
+    Given(new): Given<NewTransfer>,
 ) -> Result<Json<Replica>, Problem> {
-    Ok(Json(door.admin.replicas.begin(&volume?.0, new?.0).await?))
+    Ok(Json(door.admin.replicas.begin(&volume?.0, new).await?))
 }
 
 /// Puts a frame of the transfer into its place, durably.
@@ -105,9 +106,9 @@ pub(super) async fn apply(
 pub(super) async fn complete(
     State(door): Shared,
     volume: Name,
-    point: Result<Json<NewPoint>, JsonRejection>,
+    Given(point): Given<NewPoint>,
 ) -> Result<Json<Replica>, Problem> {
-    Ok(Json(door.admin.replicas.complete(&volume?.0, &point?.to).await?))
+    Ok(Json(door.admin.replicas.complete(&volume?.0, &point.to).await?))
 }
 
 /// Lets a copy go, as it was at its newest complete point: from then on it is a volume like any other.

@@ -2,12 +2,13 @@
 
 use super::volumes::Name;
 use super::{Admin, IsTrial, Removal, Shared};
+use crate::given::Given;
 use crate::{
     ByteRange, ChangePage, NewClone, NewSnapshots, Objects, Problem, ProblemKind, RollBack, Snapshot, SnapshotSchedule,
     Volume,
 };
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use kura_controller::{Node, SnapshotSpec, VolumeInfo};
@@ -99,9 +100,9 @@ pub(super) async fn list(
     ))]
 pub(super) async fn create(
     State(door): Shared,
-    new: Result<Json<NewSnapshots>, JsonRejection>,
+    Given(new): Given<NewSnapshots>,
 ) -> Result<(StatusCode, Json<Vec<Snapshot>>), Problem> {
-    let NewSnapshots { names, read_only } = new?.0;
+    let NewSnapshots { names, read_only } = new;
     let spec = |name: String| match name.rsplit_once('@') {
         Some((of, own)) if !of.is_empty() && !own.is_empty() => Ok(SnapshotSpec { of: of.to_owned(), name, read_only }),
         _ => {
@@ -184,9 +185,9 @@ pub(super) async fn delete(
 pub(super) async fn clone(
     State(door): Shared,
     name: Name,
-    new: Result<Json<NewClone>, JsonRejection>,
+    Given(new): Given<NewClone>,
 ) -> Result<(StatusCode, Json<Volume>), Problem> {
-    let (of, name) = (name?.0, new?.0.name);
+    let (of, name) = (name?.0, new.name);
     if name.contains('@') {
         let text = format!("volume name {name:?}: give one without @, which marks snapshots");
         return Err(Problem::new(ProblemKind::Invalid, text));
@@ -221,9 +222,9 @@ pub(super) async fn roll_back(
     State(door): Shared,
     name: Name,
     trial: IsTrial,
-    how: Result<Json<RollBack>, JsonRejection>,
+    Given(how): Given<RollBack>,
 ) -> Result<Json<Volume>, Problem> {
-    let (name, force) = (name?.0, how?.0.force);
+    let (name, force) = (name?.0, how.force);
     let node = &door.admin.node;
     let found = find(node, &name).await?;
     let objects = of_objects(&door.admin, &found);
@@ -317,9 +318,8 @@ pub(super) async fn schedules(State(door): Shared) -> Json<Vec<SnapshotSchedule>
     ))]
 pub(super) async fn add_schedule(
     State(door): Shared,
-    new: Result<Json<SnapshotSchedule>, JsonRejection>,
+    Given(new): Given<SnapshotSchedule>,
 ) -> Result<(StatusCode, Json<SnapshotSchedule>), Problem> {
-    let new = new?.0;
     check(&new)?;
     let (_, volume) = door.admin.node.find(&new.volume).await?;
     // None would ever be made.

@@ -2,9 +2,10 @@
 
 use super::Shared;
 use super::volumes::Name;
-use crate::{Problem, TierMove, TierRules, TierStatus, TierWhy, VolumeHeat};
+use crate::given::Given;
+use crate::{Problem, TierChange, TierMove, TierRules, TierStatus, TierWhy, VolumeHeat};
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 
@@ -38,21 +39,21 @@ pub(super) async fn rules(State(door): Shared, name: Name) -> Result<Json<TierRu
     Ok(Json(door.admin.node.tier_rules(&name?.0).await?.into()))
 }
 
-/// Says what a volume's place in the tiers is to be, instead of what was said before.
-#[utoipa::path(put, path = "/api/v1/volumes/{name}/tier", tag = "tier", operation_id = "set_tier_rules",
-    params(("name" = String, Path, description = "The volume's name")), request_body = TierRules,
+/// Changes what the user says of a volume's place in the tiers: what is not named stays.
+#[utoipa::path(patch, path = "/api/v1/volumes/{name}/tier", tag = "tier", operation_id = "change_tier_rules",
+    params(("name" = String, Path, description = "The volume's name")), request_body = TierChange,
     responses(
-        (status = 200, description = "The rules", body = TierRules),
+        (status = 200, description = "The rules, changed", body = TierRules),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn set_rules(
+pub(super) async fn change_rules(
     State(door): Shared,
     name: Name,
-    rules: Result<Json<TierRules>, JsonRejection>,
+    Given(change): Given<TierChange>,
 ) -> Result<Json<TierRules>, Problem> {
-    let (name, rules) = (name?.0, rules?.0);
-    door.admin.node.set_tier_rules(&name, rules.into()).await?;
-    tracing::info!(volume = ?name, ?rules, "tier rules set");
+    let name = name?.0;
+    let rules = TierRules::from(door.admin.node.change_tier_rules(&name, change.into()).await?);
+    tracing::info!(volume = ?name, ?rules, "tier rules changed");
     Ok(Json(rules))
 }
 

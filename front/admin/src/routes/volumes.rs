@@ -3,9 +3,10 @@
 use super::jobs::accepted;
 use super::snapshots::is_snapshot;
 use super::{Admin, Removal, Shared};
+use crate::given::Given;
 use crate::{Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -30,11 +31,8 @@ pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Volume>>, Probl
         (status = 201, description = "The volume, made; its address is in `Location`", body = Volume),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn create(
-    State(door): Shared,
-    new: Result<Json<NewVolume>, JsonRejection>,
-) -> Result<impl IntoResponse, Problem> {
-    let (node, new) = (&door.admin.node, new?.0);
+pub(super) async fn create(State(door): Shared, Given(new): Given<NewVolume>) -> Result<impl IntoResponse, Problem> {
+    let node = &door.admin.node;
     door.admin.check_name(&new.name)?;
     let spec = new.into_spec(node.pool().await?.layout());
     let volume = Volume::from(node.create_volume(spec).await?);
@@ -71,10 +69,9 @@ pub(super) async fn resize(
     State(door): Shared,
     name: Name,
     how: Result<Query<Removal>, QueryRejection>,
-    size: Result<Json<ResizeVolume>, JsonRejection>,
+    Given(size): Given<ResizeVolume>,
 ) -> Result<Json<Volume>, Problem> {
     let (name, Removal { force, dry_run }) = (name?.0, how?.0);
-    let size = size?.0;
     let ResizeVolume { size_bytes, shrink } = size;
     door.admin.replicas.check_free(&name).await?;
     door.admin.check_shrink(&name, size, force).await?;
@@ -98,9 +95,9 @@ pub(super) async fn resize(
 pub(super) async fn migrate(
     State(door): Shared,
     name: Name,
-    to: Result<Json<MoveVolume>, JsonRejection>,
+    Given(to): Given<MoveVolume>,
 ) -> Result<impl IntoResponse, Problem> {
-    let (name, to, node) = (name?.0, to?.controller, door.admin.node.clone());
+    let (name, to, node) = (name?.0, to.controller, door.admin.node.clone());
     node.check_controller(to)?;
     node.find(&name).await?;
     let job = door.jobs.start(JobKind::MoveVolume, Some(name.clone()), move |teller| async move {
