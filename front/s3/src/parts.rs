@@ -131,7 +131,8 @@ pub(crate) struct Stated {
 }
 
 impl Stated {
-    /// Holds it against what the object is. What is not known of it is refused as well: nobody checked it.
+    /// Holds it against what the object is. What is not known of it is refused as well: nobody checked it. A checksum of
+    /// parts' checksums is taken without the count of parts as well, as in S3: minio-go sends it so.
     pub fn hold(&self, checksum: &Checksum, size_bytes: u64) -> S3Result<()> {
         if let Some(said) = self.size_bytes.filter(|said| *said != size_bytes.cast_signed()) {
             let text = format!("the object has {size_bytes} bytes, not {said}");
@@ -140,7 +141,8 @@ impl Stated {
         let own = meta::of_checksum(checksum);
         for (name, value) in meta::of_checksum(&self.checksum) {
             match own.get(&name) {
-                Some(own) if *own == value => {}
+                Some(own) if own.strip_prefix(value.as_slice()).is_some_and(|left| matches!(left, [] | [b'-', ..])) => {
+                }
                 Some(_) => return Err(problem(S3ErrorCode::BadDigest, format!("{name} is not that of the object"))),
                 None => {
                     let text =

@@ -7,7 +7,7 @@ use crate::rules::follow;
 use futures::future::join_all;
 use kura_object::{Put, Query, Store};
 use kura_s3::Service;
-use s3s::crypto::{Checksum as _, Md5};
+use s3s::crypto::{Checksum as _, Crc32, Md5};
 use std::collections::BTreeSet;
 
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
@@ -266,5 +266,30 @@ fn a_part_with_another_checksum_than_its_uploads_is_refused() {
             assert_eq!(ask(&service, &line, headers, b"hello").await.status, 200, "{headers}");
         }
         assert_eq!(complete(&service, &id, None).await.status, 200);
+    });
+}
+
+#[test]
+fn a_checksum_of_checksums_is_taken_without_the_count_of_parts() {
+    run(async {
+        let (service, _store) = open_service().await;
+        let answer = ask(&service, "POST /demo/m?uploads", "x-amz-checksum-algorithm: CRC32\r\n", b"").await;
+        let id = between(&answer.text(), "<UploadId>", "</UploadId>").to_owned();
+        assert_eq!(ask(&service, &format!("PUT /demo/m?partNumber=1&uploadId={id}"), "", b"hello").await.status, 200);
+        let complete = async |sum: &str| {
+            let part = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber></Part></CompleteMultipartUpload>";
+            let headers = format!("x-amz-checksum-crc32: {sum}\r\n");
+            ask(&service, &format!("POST /demo/m?uploadId={id}"), &headers, part.as_bytes()).await
+        };
+        let sum = base64_simd::STANDARD.encode_to_string(Crc32::checksum(&Crc32::checksum(b"hello")));
+        for wrong in [format!("{sum}-2"), format!("{sum}-"), sum[..4].to_owned(), "AAAAAA==".to_owned()] {
+            let answer = complete(&wrong).await;
+            assert!(answer.status == 400 && answer.text().contains("<Code>BadDigest</Code>"), "{wrong}: {answer:?}");
+        }
+        // The first completes it; the others are answered as it was, or refused as before.
+        for (said, status) in [(&sum, 200), (&sum, 200), (&format!("{sum}-1"), 200), (&format!("{sum}-2"), 400)] {
+            let answer = complete(said).await;
+            assert_eq!(answer.status, status, "{said}: {answer:?}");
+        }
     });
 }
