@@ -1,10 +1,14 @@
 //! Copies that take long.
 
 use crate::asked::ask;
+use crate::conditions::{code, refused};
 use crate::fuzz_body::open_to_all;
-use crate::local::{Memory, directory_on, opened, reopened, run};
-use kura_s3::{Service, converse};
+use crate::local::{Memory, NoSnapshots, directory_on, door_and_end, opened, reopened, run};
+use kura_block::Buf;
+use kura_object::{Batch, Put, Store};
+use kura_s3::{Directory, Service, converse};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, duplex};
 use tokio::sync::watch;
@@ -80,4 +84,67 @@ fn a_copy_that_takes_long_is_answered_in_time() {
         assert_eq!((got.body == content(), got.header("x-amz-meta-of")), (true, Some("cat")));
         assert_eq!(ask(&service, "GET /demo/c", "", b"").await.status, 404);
     });
+}
+
+/// A store that was opened anew, with an object `demo/a` of two parts, each of which says this again and again, and which are
+/// read one after the other. They are small: what is hashed beside bodies of other tests keeps time from passing here alone.
+async fn in_parts(parts: [&str; 2]) -> (Rc<Memory>, Store) {
+    let device = Memory::new();
+    let (directory, store) = directory_on(&device).await;
+    open_to_all(&Service::new(directory)).await;
+    let bucket = store.partition(b"demo").await.expect("the bucket").id;
+    for (key, part) in [b"1", b"2"].into_iter().zip(parts) {
+        let mut upload = store.upload_part();
+        upload.write(Buf::copy_of(part.repeat(5000).as_bytes()).into()).await.expect("room");
+        let content = upload.finish().await.expect("room");
+        store.put(bucket, key, Put { content, ..Put::default() }).await.expect("a part");
+    }
+    let keys = vec![(bucket, b"1".to_vec()), (bucket, b"2".to_vec())];
+    let mut batch = Batch::new();
+    batch.join(bucket, b"a", keys, Put { tag: vec![0; 16], ..Put::default() });
+    store.commit(batch).await.expect("an object");
+    store.close().await.expect("it ends");
+    let store = opened(&device).await;
+    (device, store)
+}
+
+#[test]
+fn a_copy_tells_what_its_source_failed_of() {
+    run(async {
+        let (device, store) = in_parts(["fine", "lost"]).await;
+        let service = Service::new(reopened(&store).await);
+        device.lose(&b"lost".repeat(100));
+        let begun = ask(&service, "POST /demo/m?uploads", "", b"").await.text();
+        let id = begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an upload").0;
+        for line in ["PUT /demo/b", &format!("PUT /demo/m?partNumber=1&uploadId={id}")] {
+            let told = code(&service, line, "x-amz-copy-source: /demo/a\r\n", b"").await;
+            assert_eq!(told, refused(500, "InternalError"), "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_copy_whose_store_is_closed_meanwhile_is_to_be_tried_again() {
+    let mut closed = 0;
+    for moment in 1..60 {
+        run(async {
+            let (device, store) = in_parts(["fine", "lost"]).await;
+            let (door, end) = door_and_end(&store);
+            let directory = Directory::open(door, Arc::new(NoSnapshots), None, || Ok(())).await.expect("a directory");
+            let service = Service::new(directory);
+            // Sooner or later, but always before its client is told that it takes long.
+            device.slow_down(Duration::from_millis(1500));
+            let copy = async { code(&service, "PUT /demo/b", "x-amz-copy-source: /demo/a\r\n", b"").await };
+            let close = async {
+                tokio::time::sleep(Duration::from_millis(moment * 150)).await;
+                end.abort();
+            };
+            let (told, ()) = futures::future::join(copy, close).await;
+            if told.0 != 200 {
+                assert_eq!(told, refused(503, "ServiceUnavailable"), "{moment}");
+                closed += 1;
+            }
+        });
+    }
+    assert!(closed > 10, "{closed}");
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{AbortHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::Instant;
 
 const SIZE_BYTES: usize = 4 << 20;
@@ -100,12 +100,13 @@ struct Jobs(mpsc::UnboundedSender<Job>);
 
 impl Door for Jobs {
     fn send(&self, job: Job) {
-        self.0.send(job).expect("the store is there");
+        // A store that is closed drops it.
+        let _ = self.0.send(job);
     }
 }
 
 /// The snapshots of a device that has none.
-struct NoSnapshots;
+pub struct NoSnapshots;
 
 #[async_trait::async_trait]
 impl Snapshots for NoSnapshots {
@@ -156,14 +157,22 @@ pub async fn reopened_with(store: &Store, snapshots: impl Snapshots) -> Arc<Dire
 
 /// A door to a store.
 pub fn door(store: &Store) -> Arc<dyn Door> {
+    door_and_end(store).0
+}
+
+/// The same, and what closes the store behind it: whatever goes on there ends where it stands.
+pub fn door_and_end(store: &Store) -> (Arc<dyn Door>, AbortHandle) {
     let (jobs, mut coming) = mpsc::unbounded_channel::<Job>();
     let serving = store.clone();
-    spawn_local(async move {
+    let serves = spawn_local(async move {
+        let mut going_on = JoinSet::new();
         while let Some(job) = coming.recv().await {
-            spawn_local(job(serving.clone()));
+            going_on.spawn_local(job(serving.clone()));
         }
+        // What was begun comes to its end although nobody begins more.
+        going_on.detach_all();
     });
-    Arc::new(Jobs(jobs))
+    (Arc::new(Jobs(jobs)), serves.abort_handle())
 }
 
 /// Runs a test in time that passes only when nobody works.
