@@ -101,14 +101,14 @@ pub(crate) fn precondition_failed(which: &str) -> s3s::S3Error {
     )
 }
 
-/// What a commit's error means where it stores an object; `guarded` where that was held against the one that is there.
+/// What a commit's error means where it stores an object; `guarded` where that was held against the one that is there (`If-Match`).
 pub(crate) fn of_commit(error: kura_block::Error, guarded: bool) -> s3s::S3Error {
     match error.kind() {
-        Kind::Exists => precondition_failed("If-None-Match"),
         // What If-Match was held against has changed meanwhile.
-        Kind::Retry if guarded => {
+        Kind::Exists if guarded => {
             custom("ConditionalRequestConflict", StatusCode::CONFLICT, "another request was quicker: try again")
         }
+        Kind::Exists => precondition_failed("If-None-Match"),
         // So is the object.
         Kind::Missing if guarded => problem(S3ErrorCode::NoSuchKey, "what If-Match was held against is gone"),
         Kind::Missing => problem(S3ErrorCode::NoSuchBucket, "the bucket is gone"),
@@ -184,5 +184,15 @@ mod tests {
         for (guarded, code) in [(true, S3ErrorCode::NoSuchKey), (false, S3ErrorCode::NoSuchBucket)] {
             assert_eq!(*of_commit(Error::missing("gone"), guarded).code(), code);
         }
+    }
+
+    #[test]
+    fn a_store_that_stalls_is_no_conflict() {
+        for guarded in [true, false] {
+            assert_eq!(*of_commit(Error::retry("short of memory"), guarded).code(), S3ErrorCode::ServiceUnavailable);
+        }
+        let conflict = of_commit(Error::exists("has changed"), true);
+        assert_eq!(conflict.code().as_str(), "ConditionalRequestConflict");
+        assert_eq!(*of_commit(Error::exists("is there"), false).code(), S3ErrorCode::PreconditionFailed);
     }
 }

@@ -245,7 +245,7 @@ async fn end(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat, newest: &S
         batch.remove(bucket.id, key, stat.which());
     }
     match store.commit(batch).await {
-        Err(error) if !matches!(error.kind(), Kind::Retry | Kind::Missing | Kind::Exists) => Err(error),
+        Err(error) if !matches!(error.kind(), Kind::Missing | Kind::Exists) => Err(error),
         _ => Ok(()),
     }
 }

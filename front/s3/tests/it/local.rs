@@ -20,13 +20,25 @@ pub struct Memory {
     lost: RefCell<BTreeSet<usize>>,
     /// How long each read takes.
     slow: Cell<Duration>,
+    /// It takes no write for now.
+    stalls: Cell<bool>,
 }
 
 const BLOCK: usize = kura_block::BLOCK_BYTES;
 
 impl Memory {
     pub fn new() -> Rc<Self> {
-        Rc::new(Self { bytes: RefCell::new(vec![0; SIZE_BYTES]), lost: RefCell::default(), slow: Cell::default() })
+        Rc::new(Self {
+            bytes: RefCell::new(vec![0; SIZE_BYTES]),
+            lost: RefCell::default(),
+            slow: Cell::default(),
+            stalls: Cell::default(),
+        })
+    }
+
+    /// Whether writes are refused for now.
+    pub fn stall(&self, stalls: bool) {
+        self.stalls.set(stalls);
     }
 
     /// Each read takes so long from now on.
@@ -63,6 +75,9 @@ impl Block for Memory {
     }
 
     fn write(&self, offset: u64, data: Bufs, _fua: bool) -> Local<'_, Result<()>> {
+        if self.stalls.get() {
+            return Box::pin(async { Err(Error::retry("the system is short of memory")) });
+        }
         data.copy_to(&mut self.bytes.borrow_mut()[offset as usize..offset as usize + data.len()]);
         Box::pin(async { Ok(()) })
     }
