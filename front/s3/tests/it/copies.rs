@@ -1,6 +1,6 @@
-//! Copies that take long.
+//! Copies: those that take long, that fail, and that go nowhere.
 
-use crate::asked::ask;
+use crate::asked::{ask, open_service};
 use crate::conditions::{code, refused};
 use crate::fuzz_body::open_to_all;
 use crate::local::{Memory, NoSnapshots, directory_on, door_and_end, opened, reopened, run};
@@ -147,4 +147,31 @@ fn a_copy_whose_store_is_closed_meanwhile_is_to_be_tried_again() {
         });
     }
     assert!(closed > 10, "{closed}");
+}
+
+#[test]
+fn a_copy_to_itself_changes_something_and_a_directive_is_one_of_two() {
+    run(async {
+        let (service, _store) = open_service().await;
+        let put = "x-amz-meta-of: cat\r\nx-amz-tagging: k=v\r\n";
+        assert_eq!(ask(&service, "PUT /demo/a", put, b"hello").await.status, 200);
+        let copy = async |to: &str, headers: &str| {
+            let headers = format!("x-amz-copy-source: /demo/a\r\n{headers}");
+            code(&service, &format!("PUT /demo/{to}"), &headers, b"").await
+        };
+        assert_eq!(copy("a", "").await, refused(400, "InvalidRequest"));
+        for change in ["x-amz-storage-class: STANDARD", "x-amz-website-redirect-location: /b"] {
+            assert_eq!(copy("a", &format!("{change}\r\n")).await.0, 200, "{change}");
+        }
+        let head = ask(&service, "HEAD /demo/a", "", b"").await;
+        assert_eq!(head.header("x-amz-website-redirect-location"), Some("/b"));
+        assert_eq!(head.header("x-amz-meta-of"), Some("cat"), "all else is as it was");
+        assert!(ask(&service, "GET /demo/a?tagging", "", b"").await.text().contains("<Value>v</Value>"));
+        for directive in ["x-amz-metadata-directive: REPLACED", "x-amz-tagging-directive: replace"] {
+            let told = copy("b", &format!("{directive}\r\nx-amz-meta-of: dog\r\n")).await;
+            assert_eq!(told, refused(400, "InvalidArgument"), "{directive}");
+        }
+        assert_eq!(ask(&service, "HEAD /demo/b", "", b"").await.status, 404);
+        assert_eq!(copy("b", "x-amz-metadata-directive: COPY\r\nx-amz-tagging-directive: COPY\r\n").await.0, 200);
+    });
 }
