@@ -114,20 +114,20 @@ impl Service {
         let source_version = source.bucket.versioning.is_known().then(|| version_id(&opened.stat));
         let body = opened.into_body();
         let incoming = Incoming::new(Some(body), None, Digest::new(Said { algorithm, ..Said::default() })?)?;
-        let (versioning, way) = (bucket.versioning, bucket.way().clone());
+        let way = bucket.way().clone();
         let target = Target { bucket, key: input.key.into_bytes(), guard };
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
-        let (stat, digested) = take_in(&way, incoming, false, store_it).await?;
+        let (stored, digested) = take_in(&way, incoming, false, store_it).await?;
         let mut result = CopyObjectResult {
-            e_tag: Some(etag(&stat.tag)),
-            last_modified: Some(timestamp(stat.modified_ms)),
+            e_tag: Some(etag(&stored.stat.tag)),
+            last_modified: Some(timestamp(stored.stat.modified_ms)),
             ..CopyObjectResult::default()
         };
         show_checksums!(result, digested.checksum);
         Ok(S3Response::new(CopyObjectOutput {
             copy_object_result: Some(result),
             copy_source_version_id: source_version,
-            version_id: versioning.is_known().then(|| version_id(&stat)),
+            version_id: stored.version_id,
             ..CopyObjectOutput::default()
         }))
     }
