@@ -414,33 +414,62 @@ async fn completed(
 }
 
 impl Directory {
-    /// A page of a bucket's uploads under way.
-    pub(crate) async fn uploads_page(
-        &self,
-        bucket: &Bucket,
-        mut query: Query,
-    ) -> S3Result<(kura_object::Page, Vec<UploadEntry>)> {
+    /// A page of a bucket's uploads under way, a key's oldest first as in S3, and whether there are more.
+    pub(crate) async fn uploads_page(&self, bucket: &Bucket, mut query: Query) -> S3Result<(Vec<Item>, bool)> {
         let name = bucket.name.clone();
+        let limit = query.limit.unwrap_or_default();
         query.versions = true;
         let list = async move |store: Store| {
-            let none = kura_object::Page { items: Vec::new(), next: None };
-            let Some(partition) = partition(&store, &name).await.map_err(refusal)? else {
-                return Ok((none, Vec::new()));
-            };
-            // A list goes on behind an upload by its identifier, which only its entry knows.
-            if let After::Key(key) = &query.after
-                && let Some((key, id)) = split_marker(key)
+            let found = partition(&store, &name).await.map_err(refusal)?;
+            let Some(partition) = found.filter(|_| limit > 0) else { return Ok((Vec::new(), false)) };
+            let mut items = Vec::new();
+            if let After::Key(marker) = &query.after
+                && let Some((key, id)) = split_marker(marker)
             {
-                let met = entry_of(&store, partition, &key, &id).await?;
+                items = of_key(&store, partition, &query, &key).await?;
                 // Where it is gone, all of the key are listed again: better twice than never.
-                let newest = Version(u64::MAX);
-                query.after = After::Version(key, met.map_or(newest, |entry| entry.stat.version));
+                let met = items.iter().position(|item| matches!(item, Item::Object { stat, .. } if stat.tag == id));
+                items.truncate(met.unwrap_or(items.len()));
+                query.after = After::Key(key);
             }
+            // One more than there is room for.
+            query.limit = Some((limit + 1).saturating_sub(items.len()));
             let page = store.list(partition, &query).await.map_err(refusal)?;
-            let uploads = entries(partition, page.items.clone()).collect();
-            Ok((page, uploads))
+            let last = page.items.last().filter(|_| page.next.is_some()).cloned();
+            items.extend(page.items);
+            if let Some(Item::Object { key, .. }) = last {
+                // The oldest of it are not in the page.
+                items.retain(|item| !is_of(item, &key));
+                items.extend(of_key(&store, partition, &query, &key).await?);
+            }
+            for own in items.chunk_by_mut(|one, next| matches!(one, Item::Object { key, .. } if is_of(next, key))) {
+                own.reverse();
+            }
+            let more = items.len() > limit || page.next.is_some();
+            items.truncate(limit);
+            Ok((items, more))
         };
         bucket.way().ask(list).await
+    }
+}
+
+fn is_of(item: &Item, key: &[u8]) -> bool {
+    matches!(item, Item::Object { key: own, .. } if own == key)
+}
+
+/// All that a list shows of a key, the newest first.
+async fn of_key(store: &Store, partition: PartitionId, query: &Query, key: &[u8]) -> S3Result<Vec<Item>> {
+    let after = After::Version(key.to_vec(), Version(u64::MAX));
+    let mut query = Query { after, limit: None, ..query.clone() };
+    let mut all = Vec::new();
+    loop {
+        let page = store.list(partition, &query).await.map_err(refusal)?;
+        let is_whole = page.items.iter().all(|item| is_of(item, key));
+        all.extend(page.items.into_iter().take_while(|item| is_of(item, key)));
+        match page.next {
+            Some(after) if is_whole => query.after = after,
+            _ => return Ok(all),
+        }
     }
 }
 
