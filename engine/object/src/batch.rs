@@ -19,7 +19,7 @@ pub enum Condition {
     Absent,
     /// The key has content; else the commit fails with `Missing`.
     Present,
-    /// The newest version has this number; else the commit fails with `Retry`, or `Missing` where there is none.
+    /// The newest version has this number; else the commit fails with `Exists`, or `Missing` where there is none.
     Version(Version),
     /// The newest version has this revision; else the commit fails as above.
     Revision(u64),

@@ -20,7 +20,7 @@ impl Store {
     /// Commits a batch: all of its changes, or none and the reason why. Resolves when it is acknowledged as the batch's
     /// durability says; dropping the future leaves open whether it happens.
     ///
-    /// Errors: `Exists`, `Missing`, `Retry` as the conditions say; `Missing` for a partition or a version that is to be
+    /// Errors: `Exists`, `Missing` as the conditions say; `Retry` where the device refuses for now, or the store is being closed; `Missing` for a partition or a version that is to be
     /// changed and does not exist; `Invalid` for keys, tags, attributes and batches that are too large; `Full`.
     pub async fn commit(&self, batch: Batch) -> Result<Vec<Changed>> {
         check(&batch)?;

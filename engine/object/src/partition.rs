@@ -12,7 +12,10 @@ impl Store {
         let mut batch = durable();
         batch.require(PartitionId::ROOT, name, Condition::Absent);
         batch.put(PartitionId::ROOT, name, Put { attributes, modified_ms, ..Put::default() });
-        self.commit(batch).await.map_err(|error| named(error, name))?;
+        self.commit(batch).await.map_err(|error| match error.kind() {
+            Kind::Exists => Error::exists(format!("partition {}: exists already", shown(name))),
+            _ => named(error, name),
+        })?;
         self.partition(name).await
     }
 
@@ -28,7 +31,7 @@ impl Store {
         partition.ok_or_else(|| Error::missing(format!("partition {}: does not exist", shown(name))))
     }
 
-    /// Sets (`Some`) and removes (`None`) attributes of a partition, if its revision is still the given one.
+    /// Sets (`Some`) and removes (`None`) attributes of a partition, if its revision is still the given one: else `Exists`.
     pub async fn set_partition_attributes(
         &self,
         name: &[u8],
@@ -62,7 +65,6 @@ fn durable() -> Batch {
 /// The error in terms of the partition that the caller named.
 fn named(error: Error, name: &[u8]) -> Error {
     match error.kind() {
-        Kind::Exists => Error::exists(format!("partition {}: exists already", shown(name))),
         Kind::Missing => Error::missing(format!("partition {}: does not exist", shown(name))),
         _ => error.at(format_args!("partition {}", shown(name))),
     }

@@ -157,7 +157,8 @@ impl State {
             (_, None) => Err(Error::missing(format!("{}: does not exist", what()))),
             (Condition::Version(version), Some(known)) if known.version == version.0 => Ok(()),
             (Condition::Revision(revision), Some(known)) if known.revision == revision => Ok(()),
-            (_, Some(_)) => Err(Error::retry(format!("{}: has changed since: read it again", what()))),
+            // Not `Retry`: the same batch will not do later either.
+            (_, Some(_)) => Err(Error::exists(format!("{}: has changed since: read it again", what()))),
         }
     }
 

@@ -10,6 +10,7 @@ use s3s::dto::{BucketLifecycleConfiguration, CORSConfiguration, Tagging};
 use s3s::xml;
 use s3s::{S3ErrorCode, S3Result};
 use std::sync::Arc;
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 /// Whether a key may have several versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +41,10 @@ pub struct Bucket {
     pub name: String,
     /// When it was made: milliseconds since 1970.
     pub created_ms: u64,
-    /// Whether a key may have several versions.
+    /// Whether a key may have several versions: as it was when this was looked up, for what only shows it.
     pub versioning: Versioning,
+    /// The same as it is now, in all that was looked up of this bucket.
+    versioning_now: Arc<RwLock<Versioning>>,
     /// Where it is: partitions have their numbers in one store.
     pub(crate) home: Home,
     pub(crate) id: PartitionId,
@@ -113,10 +116,12 @@ impl Bucket {
         let name = String::from_utf8_lossy(&partition.name).into_owned();
         let mut settings = Settings { attributes: &partition.attributes, unreadable: Vec::new() };
         let created = partition.attributes.get(CREATED).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let versioning = settings.read(Setting::Versioning, Versioning::of).unwrap_or_default();
         Self {
             // Nothing but what is shown hangs on it.
             created_ms: created.unwrap_or(partition.modified_ms),
-            versioning: settings.read(Setting::Versioning, Versioning::of).unwrap_or_default(),
+            versioning,
+            versioning_now: Arc::new(RwLock::new(versioning)),
             home,
             id: partition.id,
             cors: settings.read(Setting::Cors, from_xml),
@@ -132,6 +137,27 @@ impl Bucket {
             },
             name,
         }
+    }
+
+    /// Whether a key may have several versions now, and until this is dropped: what is committed by it is committed under it.
+    /// Since this bucket was looked up all of a body has come, and versioning may keep by now what would be overwritten.
+    pub(crate) async fn versioning_now(&self) -> RwLockReadGuard<'_, Versioning> {
+        self.versioning_now.read().await
+    }
+
+    /// Changes what is set on it, and gives it as it is then. Where that is its versioning, nothing is committed meanwhile
+    /// that goes by it.
+    pub(crate) async fn changed(
+        &self,
+        setting: Setting,
+        change: impl Future<Output = S3Result<Partition>>,
+    ) -> S3Result<Self> {
+        let switched = if setting == Setting::Versioning { Some(self.versioning_now.write().await) } else { None };
+        let changed = Self::of(change.await?, self.home.clone());
+        if let Some(mut switched) = switched {
+            *switched = changed.versioning;
+        }
+        Ok(Self { versioning_now: Arc::clone(&self.versioning_now), ..changed })
     }
 
     /// Refuses a bucket of which a setting cannot be read.

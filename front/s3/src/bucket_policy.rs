@@ -21,6 +21,7 @@ pub(crate) struct Policy {
 #[derive(Clone, Debug)]
 struct Statement {
     allows: bool,
+    /// As they were given.
     principals: Vec<String>,
     actions: Vec<String>,
     resources: Vec<String>,
@@ -89,7 +90,14 @@ struct RawStatement {
 }
 
 impl Policy {
-    /// The policy in this text, for this bucket.
+    /// The policy that is to be set on this bucket: all of it is understood.
+    pub fn new(text: &str, bucket: &str) -> Result<Self, Refused> {
+        let policy = Self::parse(text, bucket)?;
+        policy.statements.iter().try_for_each(Statement::check)?;
+        Ok(policy)
+    }
+
+    /// The policy in this text, for this bucket. One that is stored may say what [`Policy::new`] refuses: that closes no bucket.
     pub fn parse(text: &str, bucket: &str) -> Result<Self, Refused> {
         if text.len() > LIMIT_BYTES {
             return Err(Refused::Malformed(format!("a policy has at most {LIMIT_BYTES} bytes, not {}", text.len())));
@@ -169,10 +177,23 @@ impl Statement {
         Ok(Self { allows, principals, actions, resources: names })
     }
 
+    /// Refuses what means something elsewhere, and nobody or nothing here: a denial of it would never count.
+    fn check(&self) -> Result<(), Refused> {
+        if self.principals.iter().chain(&self.resources).any(|text| text.contains("${")) {
+            return Err(Refused::Unsupported("a variable (${...}) in a policy"));
+        }
+        if !self.principals.iter().all(|principal| is_of_keys(principal)) {
+            let what = "a principal other than *, or keys by identifier or name, alone or in arn:aws:iam:::user/NAME,";
+            return Err(Refused::Unsupported(what));
+        }
+        Ok(())
+    }
+
     /// True when its principals are this key, or who has none, among others.
     fn means(&self, key: Option<(&str, &str)>) -> bool {
         let is_meant = |principal: &String| {
-            principal == "*" || key.is_some_and(|(id, name)| principal == id || principal == name || principal == KEYS)
+            let own = own(principal);
+            principal == "*" || key.is_some_and(|(id, name)| own == id || own == name || own == KEYS)
         };
         self.principals.iter().any(is_meant)
     }
@@ -202,14 +223,31 @@ fn principals(value: Value) -> Result<Vec<String>, Refused> {
         _ => return Err(malformed()),
     };
     let named: OneOrMany<String> = serde_json::from_value(named).map_err(|_| malformed())?;
-    let own = |name: &str| match name.rsplit('/').next() {
-        // At the end of an ARN: every key, but nobody without one.
-        Some("*") if name != "*" => KEYS.to_owned(),
-        own => own.unwrap_or(name).to_owned(),
-    };
-    let named: Vec<String> = named.all().iter().map(|name| own(name)).collect();
+    let named = named.all();
     // Keys need no name: a principal of none would be all of these.
-    if named.iter().any(String::is_empty) { Err(malformed()) } else { Ok(named) }
+    if named.iter().any(|name| own(name).is_empty()) { Err(malformed()) } else { Ok(named) }
+}
+
+/// The key that a principal is, or [`KEYS`].
+fn own(principal: &str) -> &str {
+    match principal.rsplit('/').next() {
+        // At the end of an ARN: every key, but nobody without one.
+        Some("*") if principal != "*" => KEYS,
+        own => own.unwrap_or(principal),
+    }
+}
+
+/// True for what can be keys: not an account, a role, or names by a pattern.
+fn is_of_keys(principal: &str) -> bool {
+    let user = principal.strip_prefix("arn:aws:iam::").and_then(|arn| arn.split_once(":user/"));
+    match user {
+        Some((_, name)) => name == "*" || !name.contains('*'),
+        None => {
+            let is_account = principal.len() == 12 && principal.bytes().all(|byte| byte.is_ascii_digit());
+            let is_name = !principal.contains(['*', '/']) && !principal.starts_with("arn:");
+            principal == "*" || is_name && !is_account
+        }
+    }
 }
 
 /// True when the text fits the pattern, in which `*` is anything and `?` any one character.
@@ -289,6 +327,34 @@ mod tests {
         let condition = r#"{"Effect": "Allow", "Principal": "*", "Action": "*", "Resource": "b", "Condition": {}}"#;
         assert!(matches!(policy(condition), Err(Refused::Unsupported(_))));
         assert!(matches!(Policy::parse("nonsense", "b"), Err(Refused::Malformed(_))));
+        let set = |principal: &str, resource: &str| {
+            let text = format!(
+                r#"{{"Statement": {{"Effect": "Deny", "Principal": {{"AWS": {principal:?}}}, "Action": "s3:*",
+                    "Resource": {resource:?}}}}}"#
+            );
+            // Where it is stored already, it closes no bucket.
+            assert!(Policy::parse(&text, "b").is_ok(), "{text}");
+            Policy::new(&text, "b").map(|_| ())
+        };
+        for principal in
+            ["*", "ann", "KURA1", "arn:aws:iam:::user/ann", "arn:aws:iam::1:user/a/ann", "arn:aws:iam:::user/*"]
+        {
+            assert_eq!(set(principal, "b/*"), Ok(()), "{principal}");
+        }
+        for principal in [
+            "123456789012",
+            "arn:aws:iam::123456789012:root",
+            "arn:aws:iam::123456789012:role/ann",
+            "arn:aws:sts::123456789012:assumed-role/a/ann",
+            "arn:aws:iam:::user/a/*",
+            "arn:aws:iam:::user/a*",
+            "a*",
+            "a/*",
+            "${aws:username}",
+        ] {
+            assert!(matches!(set(principal, "b/*"), Err(Refused::Unsupported(_))), "{principal}");
+        }
+        assert!(matches!(set("*", "arn:aws:s3:::b/${aws:username}/*"), Err(Refused::Unsupported(_))));
     }
 
     #[test]

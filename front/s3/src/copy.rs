@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::digest::{Digest, Said};
 use crate::get::{Conditions, Opened};
-use crate::meta::{EXPIRES, TAGGING, etag, kept_headers, show_checksums, timestamp, version_id, which};
+use crate::meta::{EXPIRES, REDIRECT, TAGGING, etag, kept_headers, show_checksums, timestamp, version_id, which};
 use crate::multipart::store_part;
 use crate::past::bucket_of;
 use crate::problem::{problem, unsupported};
@@ -71,20 +71,22 @@ impl Service {
         let guard = Guard::of_headers(&request.headers)?;
         let input = request.input;
         refuse_unsupported!(input)?;
+        let replaces_head = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str), "metadata")?;
+        let replaces_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str), "tagging")?;
         let bucket = self.directory.bucket(&input.bucket).await?;
-        let replaces =
-            input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
-        let replaced = if replaces { Some(kept_headers!(input)?) } else { None };
+        let replaced = if replaces_head { Some(kept_headers!(input)?) } else { None };
         let source = self.source(input.copy_source, request.credentials.as_ref()).await?;
-        let replaces_tags =
-            input.tagging_directive.as_ref().is_some_and(|directive| directive.as_str() == TaggingDirective::REPLACE);
+        let changes = replaces_head
+            || replaces_tags
+            || input.storage_class.is_some()
+            || input.website_redirect_location.is_some();
         let is_itself = source.bucket.id == bucket.id
             && source.bucket.way().is(bucket.way())
             && source.key == input.key
             && source.version.is_none();
-        if is_itself && !replaces && !replaces_tags {
-            let text =
-                "an object is copied to itself only to change its metadata: say x-amz-metadata-directive: REPLACE";
+        if is_itself && !changes {
+            let text = "an object is copied to itself only to change its metadata, storage class or website redirect: say \
+                        x-amz-metadata-directive: REPLACE";
             return Err(problem(S3ErrorCode::InvalidRequest, text));
         }
         let conditions = Conditions {
@@ -94,7 +96,9 @@ impl Service {
             if_unmodified_since: input.copy_source_if_unmodified_since,
         };
         let opened = self.open_source(&source, conditions, None).await?;
+        let redirect = input.website_redirect_location.map(String::into_bytes);
         let mut attributes = replaced.unwrap_or_else(|| kept_of(&opened.attributes));
+        attributes.extend(redirect.map(|redirect| (REDIRECT.to_owned(), redirect)));
         if replaces_tags {
             attributes.extend(tags::of_header(input.tagging.as_ref())?);
         } else if let Some(tags) = opened.attributes.get(TAGGING) {
@@ -110,20 +114,20 @@ impl Service {
         let source_version = source.bucket.versioning.is_known().then(|| version_id(&opened.stat));
         let body = opened.into_body();
         let incoming = Incoming::new(Some(body), None, Digest::new(Said { algorithm, ..Said::default() })?)?;
-        let (versioning, way) = (bucket.versioning, bucket.way().clone());
+        let way = bucket.way().clone();
         let target = Target { bucket, key: input.key.into_bytes(), guard };
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
-        let (stat, digested) = take_in(&way, incoming, false, store_it).await?;
+        let (stored, digested) = take_in(&way, incoming, false, store_it).await?;
         let mut result = CopyObjectResult {
-            e_tag: Some(etag(&stat.tag)),
-            last_modified: Some(timestamp(stat.modified_ms)),
+            e_tag: Some(etag(&stored.stat.tag)),
+            last_modified: Some(timestamp(stored.stat.modified_ms)),
             ..CopyObjectResult::default()
         };
         show_checksums!(result, digested.checksum);
         Ok(S3Response::new(CopyObjectOutput {
             copy_object_result: Some(result),
             copy_source_version_id: source_version,
-            version_id: versioning.is_known().then(|| version_id(&stat)),
+            version_id: stored.version_id,
             ..CopyObjectOutput::default()
         }))
     }
@@ -160,12 +164,21 @@ impl Service {
     }
 }
 
+/// Whether what a request says takes the place of what the source has.
+fn replaces(directive: Option<&str>, what: &str) -> S3Result<bool> {
+    match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(_) => Err(problem(S3ErrorCode::InvalidArgument, format!("Unknown {what} directive: COPY or REPLACE"))),
+    }
+}
+
 /// The headers of the source, which the copy has as well.
 fn kept_of(attributes: &Attributes) -> Attributes {
     let kept = attributes.iter().filter(|(name, _)| {
         name.starts_with("x-amz-meta-")
             || name.starts_with("content-")
-            || ["cache-control", EXPIRES, "x-amz-website-redirect-location"].contains(&name.as_str())
+            || ["cache-control", EXPIRES, REDIRECT].contains(&name.as_str())
     });
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }

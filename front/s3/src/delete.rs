@@ -1,12 +1,12 @@
 //! Deleting objects: for good, or, with versioning, by a delete marker.
 
-use crate::bucket::{Bucket, Versioning};
+use crate::bucket::Versioning;
 use crate::directory::now_ms;
 use crate::meta::{version_id, which};
 use crate::problem::{problem, refusal};
 use crate::put::refuse;
 use crate::service::Service;
-use kura_object::{Batch, Changed, Store, Which};
+use kura_object::{Batch, Changed, PartitionId, Store, Which};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error,
     ObjectIdentifier,
@@ -17,12 +17,12 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 const KEYS_LIMIT: usize = 1000;
 const CONDITIONAL: &str = "deleting under a condition";
 
-/// Adds what deleting means to a batch: of one version for good, else as the bucket's versioning says.
-pub(crate) fn delete(batch: &mut Batch, bucket: &Bucket, key: &[u8], version: Which) {
-    match (version, bucket.versioning) {
-        (Which::Latest, Versioning::Never) => batch.remove(bucket.id, key, Which::Unversioned),
-        (Which::Latest, versioning) => batch.mark(bucket.id, key, now_ms(), versioning.adds()),
-        (version, _) => batch.remove(bucket.id, key, version),
+/// Adds what deleting means to a batch: of one version for good, else as [`crate::bucket::Bucket::versioning_now`] says.
+pub(crate) fn delete(batch: &mut Batch, bucket: PartitionId, versioning: Versioning, key: &[u8], version: Which) {
+    match (version, versioning) {
+        (Which::Latest, Versioning::Never) => batch.remove(bucket, key, Which::Unversioned),
+        (Which::Latest, versioning) => batch.mark(bucket, key, now_ms(), versioning.adds()),
+        (version, _) => batch.remove(bucket, key, version),
     };
 }
 
@@ -44,13 +44,15 @@ impl Service {
         refuse(&[(CONDITIONAL, is_conditional)])?;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let version = which(input.version_id.as_deref())?;
-        let (is_known, way) = (bucket.versioning.is_known(), bucket.way().clone());
+        let way = bucket.way().clone();
         let remove = async move |store: Store| {
+            let versioning = bucket.versioning_now().await;
             let mut batch = Batch::new();
-            delete(&mut batch, &bucket, input.key.as_bytes(), version);
-            store.commit(batch).await.map_err(refusal)
+            delete(&mut batch, bucket.id, *versioning, input.key.as_bytes(), version);
+            let changed = store.commit(batch).await.map_err(refusal)?;
+            Ok::<_, S3Error>((changed, versioning.is_known()))
         };
-        let changed = way.ask(remove).await?;
+        let (changed, is_known) = way.ask(remove).await?;
         let mut output = DeleteObjectOutput::default();
         if let Some(changed) = changed.first().filter(|_| is_known) {
             (output.version_id, output.delete_marker) = outcome(changed);
@@ -87,17 +89,18 @@ impl Service {
         let way = bucket.way().clone();
         let remove = async move |store: Store| {
             let mut done = Vec::new();
+            let versioning = bucket.versioning_now().await;
             // One batch a key: that one cannot be deleted must not keep the others. They go into the log together.
             let commits = wanted.iter().map(|(object, version)| {
                 let mut batch = Batch::new();
-                delete(&mut batch, &bucket, object.key.as_bytes(), *version);
+                delete(&mut batch, bucket.id, *versioning, object.key.as_bytes(), *version);
                 store.commit(batch)
             });
             let results = futures::future::join_all(commits).await;
             for ((object, _), result) in wanted.into_iter().zip(results) {
                 done.push((object, result.map_err(refusal)));
             }
-            Ok::<_, S3Error>((done, bucket.versioning.is_known()))
+            Ok::<_, S3Error>((done, versioning.is_known()))
         };
         let (done, is_known) = way.ask(remove).await?;
         let mut deleted = Vec::new();

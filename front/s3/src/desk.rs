@@ -194,11 +194,11 @@ impl Desk {
         let body = incoming(content, size_bytes)?;
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
         let stored = take_in(&way, body, false, store_it).await;
-        let (stat, _) = stored.map_err(from_s3).map_err(|error| match error.kind() {
+        let (stored, _) = stored.map_err(from_s3).map_err(|error| match error.kind() {
             Kind::Exists => Error::exists(format!("{bucket}/{key}: exists already; without --new it is replaced")),
             _ => error.at(format_args!("{bucket}/{key}")),
         })?;
-        Ok(entry(key, &stat))
+        Ok(entry(key, &stored.stat))
     }
 
     /// Refuses what deleting a bucket refuses: `Missing` when there is none, `Busy` while it holds anything.
@@ -234,7 +234,8 @@ impl Desk {
                 // So that a slip of the pen is told.
                 store.stat(known.id, &name, wanted).await?;
             }
-            delete(&mut batch, &known, &name, wanted);
+            let versioning = known.versioning_now().await;
+            delete(&mut batch, known.id, *versioning, &name, wanted);
             store.commit(batch).await
         };
         let done = way.ask(remove).await;

@@ -17,8 +17,9 @@ use crate::past::split;
 use crate::problem::stopped;
 use bytes::Bytes;
 use kura_block::{Amount, Buf, Error, Kind, Result};
-use kura_object::{Attributes, Batch, Condition, Put, Store, Upload, Which};
+use kura_object::{Attributes, Batch, Condition, PartitionId, Put, Store, Upload, Which};
 use s3s::crypto::{Checksum as _, Md5};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
@@ -165,8 +166,7 @@ impl DeskBatch {
 
 /// Takes the steps as they come, and does them all at the end.
 async fn gather(store: &Store, steps: &mut mpsc::Receiver<Step>) -> Result<()> {
-    let mut batch = Batch::new();
-    let mut requires = Vec::new();
+    let (mut requires, mut changes) = (Vec::new(), Vec::new());
     let mut open: Option<(Name, Attributes, Upload)> = None;
     let (mut inline_bytes, mut names_bytes) = (0, 0);
     while let Some(step) = steps.recv().await {
@@ -177,9 +177,7 @@ async fn gather(store: &Store, steps: &mut mpsc::Receiver<Step>) -> Result<()> {
         }
         match step {
             Step::Require(name, require) => requires.push((name, require)),
-            Step::Delete(Name { bucket, key }) => {
-                delete(&mut batch, &bucket, key.as_bytes(), Which::Latest);
-            }
+            Step::Delete(name) => changes.push((name, None)),
             Step::Put(name, attributes) => {
                 let upload = if inline_bytes < INLINE_BYTES { store.upload() } else { store.upload_part() };
                 open = Some((name, attributes, upload));
@@ -190,22 +188,38 @@ async fn gather(store: &Store, steps: &mut mpsc::Receiver<Step>) -> Result<()> {
                 }
             }
             Step::End(tag) => {
-                let Some((Name { bucket, key }, attributes, upload)) = open.take() else { continue };
+                let Some((name, attributes, upload)) = open.take() else { continue };
                 inline_bytes += upload.len();
                 let content = upload.finish().await?;
-                let versioned = bucket.versioning.adds();
-                let put = Put { content, attributes, tag, modified_ms: now_ms(), versioned };
-                batch.put(bucket.id, key.as_bytes(), put);
+                changes.push((name, Some(Put { content, attributes, tag, modified_ms: now_ms(), versioned: false })));
             }
-            Step::Commit => {
-                for (name, require) in &requires {
-                    hold(store, &mut batch, name, require).await?;
-                }
-                return store.commit(batch).await.map(drop);
-            }
+            Step::Commit => return commit(store, &requires, changes).await,
         }
     }
     Err(Error::retry("the batch broke off before its end: nothing of it happened"))
+}
+
+/// Does all of it: puts, and deletes where there is none, as the buckets' versioning is by now.
+async fn commit(store: &Store, requires: &[(Name, Require)], changes: Vec<(Name, Option<Put>)>) -> Result<()> {
+    let mut batch = Batch::new();
+    for (name, require) in requires {
+        hold(store, &mut batch, name, require).await?;
+    }
+    let of_name = |(name, _): &(Name, Option<Put>)| (name.bucket.id, Arc::clone(&name.bucket));
+    // Each once: behind who waits to switch its versioning, a second turn would wait for the first to end.
+    let buckets: BTreeMap<PartitionId, Arc<Bucket>> = changes.iter().map(of_name).collect();
+    let mut turns = BTreeMap::new();
+    for (id, bucket) in &buckets {
+        turns.insert(*id, bucket.versioning_now().await);
+    }
+    for (Name { bucket, key }, put) in changes {
+        let (id, key, versioning) = (bucket.id, key.as_bytes(), *turns[&bucket.id]);
+        match put {
+            Some(put) => drop(batch.put(id, key, Put { versioned: versioning.adds(), ..put })),
+            None => delete(&mut batch, id, versioning, key, Which::Latest),
+        }
+    }
+    store.commit(batch).await.map(drop)
 }
 
 /// Holds a condition against what is there now, and lets the batch hold it against what is there then.

@@ -6,6 +6,7 @@ use crate::keys::{Key, NewKey};
 use crate::multipart::forget_uploads;
 use crate::past::{Past, Snapshots, split};
 use crate::problem::{problem, refusal};
+use futures::TryFutureExt;
 use kura_block::{Error, Kind, Result};
 use kura_object::{Batch, Condition, Durability, Item, PartitionId, Put, Query, Store, Which};
 use s3s::validation::{AwsNameValidation, NameValidation};
@@ -275,19 +276,19 @@ impl Directory {
         self.to_its_end(async move {
             let _turn = own.changing.lock().await;
             // Also where what is set cannot be read: so it is mended.
-            let home = own.named(&name).map_err(no_bucket)?.home.clone();
-            let way = home.way.clone();
+            let bucket = own.named(&name).map_err(no_bucket)?;
             let partition = name.as_bytes().to_vec();
             let change = vec![(setting.attribute().to_owned(), value)];
             let set = async move |store: Store| store.set_partition_attributes(&partition, None, change).await;
-            let partition = way.ask(set).await.map_err(|error: Error| match error.kind() {
+            let set = bucket.way().ask(set).map_err(|error: Error| match error.kind() {
                 Kind::Invalid => problem(
                     S3ErrorCode::MaxMessageLengthExceeded,
                     format!("what is set on bucket {name} takes too much: {error}"),
                 ),
                 _ => refusal(error),
-            })?;
-            own.note(|known| known.buckets.insert(name, Arc::new(Bucket::of(partition, home))));
+            });
+            let changed = Arc::new(bucket.changed(setting, set).await?);
+            own.note(|known| known.buckets.insert(name, changed));
             if setting == Setting::Lifecycle {
                 own.sweep.notify_one();
             }

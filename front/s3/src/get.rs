@@ -5,7 +5,7 @@ use crate::meta::{
     checksum, checksum_type, etag, parts_count, show_checksums, show_headers, timestamp, version_id, which,
 };
 use crate::meters;
-use crate::problem::{of_object, problem, refusal, unsupported};
+use crate::problem::{of_object, problem, refusal, stopped, unsupported};
 use crate::put::precondition_failed;
 use crate::service::Service;
 use crate::signed::covers;
@@ -202,7 +202,7 @@ impl Stream for Outgoing {
                     tracing::error!(%error, "S3: an object cannot be read to its end");
                     return Poll::Ready(Some(Err(error.into())));
                 }
-                None => return Poll::Ready(Some(Err("the object store is closed".into()))),
+                None => return Poll::Ready(Some(Err(stopped().into()))),
             }
         }
     }

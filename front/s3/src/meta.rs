@@ -19,6 +19,7 @@ const NULL: &str = "null";
 /// What an object is that was stored without a type, as in S3.
 pub(crate) const UNTYPED: &str = "binary/octet-stream";
 pub(crate) const EXPIRES: &str = "expires";
+pub(crate) const REDIRECT: &str = "x-amz-website-redirect-location";
 pub(crate) const TAGGING: &str = "x-amz-tagging";
 
 /// The headers of a request that are kept, by the names of S3's inputs.
@@ -31,7 +32,7 @@ macro_rules! kept_headers {
             ("content-disposition", &input.content_disposition),
             ("content-encoding", &input.content_encoding),
             ("content-language", &input.content_language),
-            ("x-amz-website-redirect-location", &input.website_redirect_location),
+            ($crate::meta::REDIRECT, &input.website_redirect_location),
         ];
         $crate::meta::keep(&texts, input.expires.as_ref(), input.metadata.as_ref())
     }};
@@ -47,7 +48,7 @@ macro_rules! show_headers {
         output.content_disposition = $crate::meta::text(attributes, "content-disposition");
         output.content_encoding = $crate::meta::text(attributes, "content-encoding");
         output.content_language = $crate::meta::text(attributes, "content-language");
-        output.website_redirect_location = $crate::meta::text(attributes, "x-amz-website-redirect-location");
+        output.website_redirect_location = $crate::meta::text(attributes, $crate::meta::REDIRECT);
         output.expires = $crate::meta::expires(attributes);
         output.metadata = $crate::meta::user(attributes);
     }};

@@ -10,10 +10,10 @@
 use crate::bucket::{Bucket, Home};
 use crate::digest::{Digest, said};
 use crate::directory::{Directory, now_ms};
-use crate::meta::{self, etag, kept_headers, show_checksums, version_id};
+use crate::meta::{self, etag, kept_headers, show_checksums};
 use crate::parts::{Part, Stated, Sums, assemble, part_key, parts_of, tag_of_named};
 use crate::problem::{problem, refusal};
-use crate::put::{Guard, Target, committed, of_commit, refuse_unsupported};
+use crate::put::{Guard, Stored, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
 use crate::sweep::{PARTS, remove_lost};
 use crate::tags;
@@ -310,18 +310,18 @@ impl Service {
         };
         let said = Stated { checksum, size_bytes: input.mpu_object_size };
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
-        let (versioning, home) = (bucket.versioning, bucket.home.clone());
+        let home = bucket.home.clone();
         let way = home.way.clone();
         let target = Target { bucket, key: input.key.clone().into_bytes(), guard };
         let id = input.upload_id;
         let complete = async move |store: Store| complete(store, home, &id, target, &asked, &said).await;
-        let (stat, checksum, kind) = way.ask(complete).await?;
+        let (stored, checksum, kind) = way.ask(complete).await?;
         let mut output = CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
             bucket: Some(input.bucket),
             key: Some(input.key),
-            e_tag: Some(etag(&stat.tag)),
-            version_id: versioning.is_known().then(|| version_id(&stat)),
+            e_tag: Some(etag(&stored.stat.tag)),
+            version_id: stored.version_id,
             checksum_type: kind,
             ..CompleteMultipartUploadOutput::default()
         };
@@ -359,13 +359,13 @@ async fn complete(
     target: Target,
     asked: &[CompletedPart],
     said: &Stated,
-) -> S3Result<(Stat, Checksum, Option<ChecksumType>)> {
+) -> S3Result<(Stored, Checksum, Option<ChecksumType>)> {
     let _turn = home.turns.alone(id.as_bytes()).await;
     let parts = home.parts;
     let found = match find(&store, parts, &target.bucket, &target.key, id).await {
         Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
             let done = completed(&store, &target, id, asked).await.ok_or(error)?;
-            return said.hold(&done.1, done.0.size_bytes).map(|()| done);
+            return said.hold(&done.1, done.0.stat.size_bytes).map(|()| done);
         }
         found => found?,
     };
@@ -382,6 +382,7 @@ async fn complete(
     for Part { key, .. } in stored.iter().filter(|part| !joined.contains(&part.key)) {
         batch.remove(parts, key, Which::Latest);
     }
+    let versioning = target.bucket.versioning_now().await;
     let mut attributes = found.of_object();
     attributes.insert(UPLOAD.to_owned(), id.as_bytes().to_vec());
     attributes.extend(whole.attributes());
@@ -390,11 +391,12 @@ async fn complete(
         attributes,
         tag: whole.tag.clone(),
         modified_ms: now_ms(),
-        versioned: target.bucket.versioning.adds(),
+        versioned: versioning.adds(),
     };
     let keys = whole.keys.iter().map(|key| (parts, key.clone())).collect();
     batch.join(target.bucket.id, &target.key, keys, put);
-    Ok((committed(&store, batch, &target.guard).await?, whole.checksum, sums.map(|sums| sums.kind())))
+    let stored = Stored::new(committed(&store, batch, &target.guard).await?, *versioning);
+    Ok((stored, whole.checksum, sums.map(|sums| sums.kind())))
 }
 
 /// What completing this upload of these parts made of the object, if that is what it is.
@@ -403,41 +405,71 @@ async fn completed(
     target: &Target,
     id: &str,
     asked: &[CompletedPart],
-) -> Option<(Stat, Checksum, Option<ChecksumType>)> {
+) -> Option<(Stored, Checksum, Option<ChecksumType>)> {
     let (stat, attributes) = store.attributes(target.bucket.id, &target.key, Which::Latest).await.ok()?;
     let is_its_own = attributes.get(UPLOAD).is_some_and(|own| own == id.as_bytes())
         && tag_of_named(asked).is_none_or(|tag| tag == stat.tag);
-    is_its_own.then(|| (stat, meta::checksum(&attributes), meta::checksum_type(&attributes)))
+    let stored = Stored::new(stat, target.bucket.versioning);
+    is_its_own.then(|| (stored, meta::checksum(&attributes), meta::checksum_type(&attributes)))
 }
 
 impl Directory {
-    /// A page of a bucket's uploads under way.
-    pub(crate) async fn uploads_page(
-        &self,
-        bucket: &Bucket,
-        mut query: Query,
-    ) -> S3Result<(kura_object::Page, Vec<UploadEntry>)> {
+    /// A page of a bucket's uploads under way, a key's oldest first as in S3, and whether there are more.
+    pub(crate) async fn uploads_page(&self, bucket: &Bucket, mut query: Query) -> S3Result<(Vec<Item>, bool)> {
         let name = bucket.name.clone();
+        let limit = query.limit.unwrap_or_default();
         query.versions = true;
         let list = async move |store: Store| {
-            let none = kura_object::Page { items: Vec::new(), next: None };
-            let Some(partition) = partition(&store, &name).await.map_err(refusal)? else {
-                return Ok((none, Vec::new()));
-            };
-            // A list goes on behind an upload by its identifier, which only its entry knows.
-            if let After::Key(key) = &query.after
-                && let Some((key, id)) = split_marker(key)
+            let found = partition(&store, &name).await.map_err(refusal)?;
+            let Some(partition) = found.filter(|_| limit > 0) else { return Ok((Vec::new(), false)) };
+            let mut items = Vec::new();
+            if let After::Key(marker) = &query.after
+                && let Some((key, id)) = split_marker(marker)
             {
-                let met = entry_of(&store, partition, &key, &id).await?;
+                items = of_key(&store, partition, &query, &key).await?;
                 // Where it is gone, all of the key are listed again: better twice than never.
-                let newest = Version(u64::MAX);
-                query.after = After::Version(key, met.map_or(newest, |entry| entry.stat.version));
+                let met = items.iter().position(|item| matches!(item, Item::Object { stat, .. } if stat.tag == id));
+                items.truncate(met.unwrap_or(items.len()));
+                query.after = After::Key(key);
             }
+            // One more than there is room for.
+            query.limit = Some((limit + 1).saturating_sub(items.len()));
             let page = store.list(partition, &query).await.map_err(refusal)?;
-            let uploads = entries(partition, page.items.clone()).collect();
-            Ok((page, uploads))
+            let last = page.items.last().filter(|_| page.next.is_some()).cloned();
+            items.extend(page.items);
+            if let Some(Item::Object { key, .. }) = last {
+                // The oldest of it are not in the page.
+                items.retain(|item| !is_of(item, &key));
+                items.extend(of_key(&store, partition, &query, &key).await?);
+            }
+            for own in items.chunk_by_mut(|one, next| matches!(one, Item::Object { key, .. } if is_of(next, key))) {
+                own.reverse();
+            }
+            let more = items.len() > limit || page.next.is_some();
+            items.truncate(limit);
+            Ok((items, more))
         };
         bucket.way().ask(list).await
+    }
+}
+
+fn is_of(item: &Item, key: &[u8]) -> bool {
+    matches!(item, Item::Object { key: own, .. } if own == key)
+}
+
+/// All that a list shows of a key, the newest first.
+async fn of_key(store: &Store, partition: PartitionId, query: &Query, key: &[u8]) -> S3Result<Vec<Item>> {
+    let after = After::Version(key.to_vec(), Version(u64::MAX));
+    let mut query = Query { after, limit: None, ..query.clone() };
+    let mut all = Vec::new();
+    loop {
+        let page = store.list(partition, &query).await.map_err(refusal)?;
+        let is_whole = page.items.iter().all(|item| is_of(item, key));
+        all.extend(page.items.into_iter().take_while(|item| is_of(item, key)));
+        match page.next {
+            Some(after) if is_whole => query.after = after,
+            _ => return Ok(all),
+        }
     }
 }
 

@@ -131,7 +131,8 @@ pub(crate) struct Stated {
 }
 
 impl Stated {
-    /// Holds it against what the object is. What is not known of it is refused as well: nobody checked it.
+    /// Holds it against what the object is. What is not known of it is refused as well: nobody checked it. A checksum of
+    /// parts' checksums is taken without the count of parts as well, as in S3: minio-go sends it so.
     pub fn hold(&self, checksum: &Checksum, size_bytes: u64) -> S3Result<()> {
         if let Some(said) = self.size_bytes.filter(|said| *said != size_bytes.cast_signed()) {
             let text = format!("the object has {size_bytes} bytes, not {said}");
@@ -140,7 +141,8 @@ impl Stated {
         let own = meta::of_checksum(checksum);
         for (name, value) in meta::of_checksum(&self.checksum) {
             match own.get(&name) {
-                Some(own) if *own == value => {}
+                Some(own) if own.strip_prefix(value.as_slice()).is_some_and(|left| matches!(left, [] | [b'-', ..])) => {
+                }
                 Some(_) => return Err(problem(S3ErrorCode::BadDigest, format!("{name} is not that of the object"))),
                 None => {
                     let text =
@@ -324,30 +326,33 @@ impl Service {
             limit: Some(limit),
             versions: true,
         };
-        let (page, uploads) = self.directory.uploads_page(&bucket, query).await?;
-        let prefixes = page.items.iter().filter_map(|item| match item {
+        let (items, more) = self.directory.uploads_page(&bucket, query).await?;
+        let prefixes = items.iter().filter_map(|item| match item {
             Item::Prefix(prefix) => Some(CommonPrefix { prefix: Some(encoding.write(prefix)) }),
             Item::Object { .. } => None,
         });
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (next_key, next_id) = match page.items.last().filter(|_| page.next.is_some()) {
+        let (next_key, next_id) = match items.last().filter(|_| more) {
             Some(Item::Prefix(prefix)) => (Some(encoding.write(prefix)), None),
             Some(Item::Object { key, stat }) => (Some(encoding.write(key)), Some(text(&stat.tag))),
             None => (None, None),
         };
-        let shown = uploads.iter().map(|upload| MultipartUpload {
-            initiated: Some(timestamp(upload.begun_ms)),
-            key: Some(encoding.write(&upload.key)),
-            owner: Some(owner()),
-            storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
-            upload_id: Some(text(&upload.id)),
-            ..MultipartUpload::default()
+        let shown = items.iter().filter_map(|item| match item {
+            Item::Object { key, stat } => Some(MultipartUpload {
+                initiated: Some(timestamp(stat.modified_ms)),
+                key: Some(encoding.write(key)),
+                owner: Some(owner()),
+                storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+                upload_id: Some(text(&stat.tag)),
+                ..MultipartUpload::default()
+            }),
+            Item::Prefix(_) => None,
         });
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
             common_prefixes: Some(prefixes.collect()),
             uploads: Some(shown.collect()),
-            is_truncated: Some(page.next.is_some()),
+            is_truncated: Some(more),
             next_key_marker: next_key,
             next_upload_id_marker: next_id,
             prefix: Some(encoding.write(input.prefix.unwrap_or_default().as_bytes())),

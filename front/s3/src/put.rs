@@ -1,6 +1,6 @@
 //! Storing an object.
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Versioning};
 use crate::digest::{Digest, Digested, said};
 use crate::directory::now_ms;
 use crate::meta::{etag, kept_headers, of_checksum, show_checksums, version_id};
@@ -101,18 +101,31 @@ pub(crate) fn precondition_failed(which: &str) -> s3s::S3Error {
     )
 }
 
-/// What a commit's error means where it stores an object; `guarded` where that was held against the one that is there.
+/// What a commit's error means where it stores an object; `guarded` where that was held against the one that is there (`If-Match`).
 pub(crate) fn of_commit(error: kura_block::Error, guarded: bool) -> s3s::S3Error {
     match error.kind() {
-        Kind::Exists => precondition_failed("If-None-Match"),
         // What If-Match was held against has changed meanwhile.
-        Kind::Retry if guarded => {
+        Kind::Exists if guarded => {
             custom("ConditionalRequestConflict", StatusCode::CONFLICT, "another request was quicker: try again")
         }
+        Kind::Exists => precondition_failed("If-None-Match"),
         // So is the object.
         Kind::Missing if guarded => problem(S3ErrorCode::NoSuchKey, "what If-Match was held against is gone"),
         Kind::Missing => problem(S3ErrorCode::NoSuchBucket, "the bucket is gone"),
         _ => refusal(error),
+    }
+}
+
+/// An object that is stored.
+pub(crate) struct Stored {
+    pub stat: Stat,
+    /// Its version, where clients are told of versions.
+    pub version_id: Option<String>,
+}
+
+impl Stored {
+    pub fn new(stat: Stat, versioning: Versioning) -> Self {
+        Self { version_id: versioning.is_known().then(|| version_id(&stat)), stat }
     }
 }
 
@@ -123,19 +136,16 @@ pub(crate) async fn commit(
     content: Content,
     digested: Digested,
     mut attributes: Attributes,
-) -> S3Result<(Stat, Digested)> {
+) -> S3Result<(Stored, Digested)> {
     attributes.extend(of_checksum(&digested.checksum));
     let mut batch = Batch::new();
     target.guard.require(&store, &target, &mut batch).await?;
-    let put = Put {
-        content,
-        attributes,
-        tag: digested.md5.to_vec(),
-        modified_ms: now_ms(),
-        versioned: target.bucket.versioning.adds(),
-    };
+    let versioning = target.bucket.versioning_now().await;
+    let (tag, versioned) = (digested.md5.to_vec(), versioning.adds());
+    let put = Put { content, attributes, tag, modified_ms: now_ms(), versioned };
     batch.put(target.bucket.id, &target.key, put);
-    Ok((committed(&store, batch, &target.guard).await?, digested))
+    let stat = committed(&store, batch, &target.guard).await?;
+    Ok((Stored::new(stat, *versioning), digested))
 }
 
 /// Commits a batch whose last change stores an object, under its guard, and tells what stands.
@@ -157,16 +167,15 @@ impl Service {
         let mut attributes = kept_headers!(input)?;
         attributes.extend(tags::of_header(input.tagging.as_ref())?);
         let bucket = self.directory.bucket(&input.bucket).await?;
-        let versioning = bucket.versioning;
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
         let way = bucket.way().clone();
         let target = Target { bucket, key: input.key.into_bytes(), guard };
         let body = Incoming::new(input.body, length, Digest::new(said)?)?;
         let store_it = move |store, content, digested| commit(store, target, content, digested, attributes);
-        let (stat, digested) = take_in(&way, body, false, store_it).await?;
+        let (stored, digested) = take_in(&way, body, false, store_it).await?;
         let mut output = PutObjectOutput {
-            e_tag: Some(etag(&stat.tag)),
-            version_id: versioning.is_known().then(|| version_id(&stat)),
+            e_tag: Some(etag(&stored.stat.tag)),
+            version_id: stored.version_id,
             ..PutObjectOutput::default()
         };
         show_checksums!(output, digested.checksum);
@@ -184,5 +193,15 @@ mod tests {
         for (guarded, code) in [(true, S3ErrorCode::NoSuchKey), (false, S3ErrorCode::NoSuchBucket)] {
             assert_eq!(*of_commit(Error::missing("gone"), guarded).code(), code);
         }
+    }
+
+    #[test]
+    fn a_store_that_stalls_is_no_conflict() {
+        for guarded in [true, false] {
+            assert_eq!(*of_commit(Error::retry("short of memory"), guarded).code(), S3ErrorCode::ServiceUnavailable);
+        }
+        let conflict = of_commit(Error::exists("has changed"), true);
+        assert_eq!(conflict.code().as_str(), "ConditionalRequestConflict");
+        assert_eq!(*of_commit(Error::exists("is there"), false).code(), S3ErrorCode::PreconditionFailed);
     }
 }

@@ -50,7 +50,7 @@ impl Service {
 
     pub(crate) async fn put_policy(&self, request: S3Request<PutBucketPolicyInput>) -> Answer<PutBucketPolicyOutput> {
         let PutBucketPolicyInput { bucket, policy, .. } = request.input;
-        Policy::parse(&policy, &bucket).map_err(|refused| match refused {
+        Policy::new(&policy, &bucket).map_err(|refused| match refused {
             Refused::Malformed(text) => problem(S3ErrorCode::MalformedPolicy, text),
             Refused::Unsupported(what) => unsupported(what),
         })?;

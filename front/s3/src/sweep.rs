@@ -45,8 +45,7 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// The bucket as it is by now is looked up for each step: a rule that was taken back, or versioning that was turned on since
-/// the sweep began, counts. What cannot be done of one thing, or is refused, keeps nothing else from being done.
+/// The bucket as it is by now is looked up for each step: a rule that was taken back since the sweep began counts. What cannot be done of one thing, or is refused, keeps nothing else from being done.
 async fn sweep_bucket(directory: &Directory, name: &str, stop: &watch::Receiver<bool>) -> Result<()> {
     let Some(bucket) = directory.find(name) else { return Ok(()) };
     let way = bucket.way().clone();
@@ -239,13 +238,14 @@ async fn end(store: &Store, bucket: &Bucket, key: &[u8], stat: &Stat, newest: &S
     let mut batch = Batch::new();
     let condition = if newest.marker { Condition::Absent } else { Condition::Revision(newest.revision) };
     batch.require(bucket.id, key, condition);
+    let versioning = bucket.versioning_now().await;
     if decided == Fate::Expire {
-        delete(&mut batch, bucket, key, Which::Latest);
+        delete(&mut batch, bucket.id, *versioning, key, Which::Latest);
     } else {
         batch.remove(bucket.id, key, stat.which());
     }
     match store.commit(batch).await {
-        Err(error) if !matches!(error.kind(), Kind::Retry | Kind::Missing | Kind::Exists) => Err(error),
+        Err(error) if !matches!(error.kind(), Kind::Missing | Kind::Exists) => Err(error),
         _ => Ok(()),
     }
 }

@@ -214,8 +214,12 @@ async fn send_all(
     body.finish().await.map(Some)
 }
 
-/// A body that broke off, or that is not what was signed: what s3s verifies while it streams it tells only by words.
+/// A body that broke off, or that is not what was signed: what s3s verifies while it streams it tells only by words. That of a copy
+/// is an object, which the store may fail to read.
 fn broken(error: &StdError) -> S3Error {
+    if let Some(error) = error.downcast_ref::<kura_block::Error>() {
+        return refusal(error.clone());
+    }
     let text = error.to_string();
     if text.contains("Sha256Mismatch") {
         let text = "x-amz-content-sha256 is not that of the body";

@@ -94,10 +94,10 @@ fn a_batch_whose_condition_does_not_hold_does_nothing() {
             store.commit(batch).await.map_err(|error| error.kind())
         };
         assert_eq!(try_with(Condition::Absent).await, Err(Kind::Exists));
-        assert_eq!(try_with(Condition::Revision(first.revision + 1)).await, Err(Kind::Retry));
+        assert_eq!(try_with(Condition::Revision(first.revision + 1)).await, Err(Kind::Exists));
         assert_eq!(store.stat(bucket, b"b", Which::Latest).await.unwrap_err().kind(), Kind::Missing);
         try_with(Condition::Version(first.version)).await.unwrap();
-        assert_eq!(try_with(Condition::Version(first.version)).await, Err(Kind::Retry));
+        assert_eq!(try_with(Condition::Version(first.version)).await, Err(Kind::Exists));
         assert_eq!(store.read(bucket, b"a", Which::Latest).await.unwrap().rest().await.unwrap().len(), 3);
         let mut twice = Batch::new();
         twice.put(bucket, b"c", put(b"x")).remove(bucket, b"c", Which::Latest);

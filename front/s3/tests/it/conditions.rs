@@ -1,7 +1,9 @@
 //! What a request makes depend on what is there, and what is not supported of it: nothing happens in spite of it.
 
 use crate::asked::{Answer, ask, open_service};
-use crate::local::run;
+use crate::fuzz_body::open_to_all;
+use crate::local::{Memory, directory_on, run};
+use futures::future::join_all;
 use kura_s3::Service;
 
 /// An answer's status, and its error's code.
@@ -40,6 +42,30 @@ fn a_copy_keeps_what_its_conditions_keep() {
         assert_eq!(copy("to", &format!("If-Match: {etag}")).await.0, 200);
         assert_eq!(copy("other", "If-None-Match: *").await.0, 200);
         assert_eq!((content(&service, "to").await, content(&service, "other").await), (b"new".into(), b"new".into()));
+    });
+}
+
+#[test]
+fn a_put_under_a_condition_tells_a_quicker_one_from_a_store_that_stalls() {
+    run(async {
+        let device = Memory::new();
+        let (directory, store) = directory_on(&device).await;
+        let service = Service::new(directory);
+        open_to_all(&service).await;
+        let etag = ask(&service, "PUT /demo/a", "", b"old").await.header("etag").expect("an ETag").to_owned();
+        let put = async |condition: &str| code(&service, "PUT /demo/a", &format!("{condition}\r\n"), b"new").await;
+        device.stall(true);
+        for condition in [format!("If-Match: {etag}"), "If-Match: *".to_owned()] {
+            assert_eq!(put(&condition).await, refused(503, "ServiceUnavailable"), "{condition}");
+        }
+        device.stall(false);
+        assert_eq!(content(&service, "a").await, b"old");
+        // Those that wait for the first to be durable both look at what that stored, and one of them is quicker.
+        let mut told = join_all(["If-Match: *"; 3].map(&put)).await;
+        told.sort();
+        assert_eq!(told.pop(), Some(refused(409, "ConditionalRequestConflict")));
+        assert!(told.iter().all(|(status, _)| *status == 200), "{told:?}");
+        assert!(store.check_at_once().is_empty());
     });
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{AbortHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::Instant;
 
 const SIZE_BYTES: usize = 4 << 20;
@@ -20,13 +20,25 @@ pub struct Memory {
     lost: RefCell<BTreeSet<usize>>,
     /// How long each read takes.
     slow: Cell<Duration>,
+    /// It takes no write for now.
+    stalls: Cell<bool>,
 }
 
 const BLOCK: usize = kura_block::BLOCK_BYTES;
 
 impl Memory {
     pub fn new() -> Rc<Self> {
-        Rc::new(Self { bytes: RefCell::new(vec![0; SIZE_BYTES]), lost: RefCell::default(), slow: Cell::default() })
+        Rc::new(Self {
+            bytes: RefCell::new(vec![0; SIZE_BYTES]),
+            lost: RefCell::default(),
+            slow: Cell::default(),
+            stalls: Cell::default(),
+        })
+    }
+
+    /// Whether writes are refused for now.
+    pub fn stall(&self, stalls: bool) {
+        self.stalls.set(stalls);
     }
 
     /// Each read takes so long from now on.
@@ -63,6 +75,9 @@ impl Block for Memory {
     }
 
     fn write(&self, offset: u64, data: Bufs, _fua: bool) -> Local<'_, Result<()>> {
+        if self.stalls.get() {
+            return Box::pin(async { Err(Error::retry("the system is short of memory")) });
+        }
         data.copy_to(&mut self.bytes.borrow_mut()[offset as usize..offset as usize + data.len()]);
         Box::pin(async { Ok(()) })
     }
@@ -100,12 +115,13 @@ struct Jobs(mpsc::UnboundedSender<Job>);
 
 impl Door for Jobs {
     fn send(&self, job: Job) {
-        self.0.send(job).expect("the store is there");
+        // A store that is closed drops it.
+        let _ = self.0.send(job);
     }
 }
 
 /// The snapshots of a device that has none.
-struct NoSnapshots;
+pub struct NoSnapshots;
 
 #[async_trait::async_trait]
 impl Snapshots for NoSnapshots {
@@ -156,14 +172,22 @@ pub async fn reopened_with(store: &Store, snapshots: impl Snapshots) -> Arc<Dire
 
 /// A door to a store.
 pub fn door(store: &Store) -> Arc<dyn Door> {
+    door_and_end(store).0
+}
+
+/// The same, and what closes the store behind it: whatever goes on there ends where it stands.
+pub fn door_and_end(store: &Store) -> (Arc<dyn Door>, AbortHandle) {
     let (jobs, mut coming) = mpsc::unbounded_channel::<Job>();
     let serving = store.clone();
-    spawn_local(async move {
+    let serves = spawn_local(async move {
+        let mut going_on = JoinSet::new();
         while let Some(job) = coming.recv().await {
-            spawn_local(job(serving.clone()));
+            going_on.spawn_local(job(serving.clone()));
         }
+        // What was begun comes to its end although nobody begins more.
+        going_on.detach_all();
     });
-    Arc::new(Jobs(jobs))
+    (Arc::new(Jobs(jobs)), serves.abort_handle())
 }
 
 /// Runs a test in time that passes only when nobody works.

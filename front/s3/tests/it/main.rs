@@ -17,4 +17,5 @@ mod rules;
 mod settings;
 mod signing;
 mod stalls;
+mod switched;
 mod uploads;

@@ -42,6 +42,10 @@ fn what_is_not_supported_is_refused_by_its_header() {
         }
         let named = ask(&service, "PUT /demo/a?versionId=null", "", b"").await;
         assert_eq!(named.status, 400, "what is stored is a new version: {named:?}");
+        for text in ["0", "Fri, 1 Sep 2023 08:00:00 GMT"] {
+            let dated = ask(&service, "PUT /demo/a", &format!("Expires: {text}\r\n"), b"").await;
+            assert_eq!(dated.status, 400, "{text}: {dated:?}");
+        }
         let both = "If-Match: *\r\nIf-None-Match: *\r\n";
         assert_eq!(ask(&service, "PUT /demo/a", "", b"first").await.status, 200);
         assert_eq!(ask(&service, "PUT /demo/a", both, b"second").await.status, 501);

@@ -7,8 +7,7 @@ use crate::rules::follow;
 use futures::future::join_all;
 use kura_object::{Put, Query, Store};
 use kura_s3::Service;
-use s3s::crypto::{Checksum as _, Md5};
-use std::collections::BTreeSet;
+use s3s::crypto::{Checksum as _, Crc32, Md5};
 
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     let at = text.find(begin).expect("it is there") + begin.len();
@@ -156,7 +155,7 @@ fn parts_whose_upload_is_gone_are_given_back() {
 fn a_list_of_uploads_loses_none() {
     run(async {
         let (service, store) = open_service().await;
-        begin(&service).await;
+        let oldest = begin(&service).await;
         let uploads = store.partition(b".uploads/demo").await.expect("uploads").id;
         let begun = (0..2100).map(|number| {
             let tag = format!("{number:032x}").into_bytes();
@@ -178,15 +177,55 @@ fn a_list_of_uploads_loses_none() {
             all.extend(ids);
             more = next;
         }
-        assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (2101, 2101), "each once");
+        let begun = (0..2100).map(|number| format!("{number:032x}"));
+        let begun: Vec<String> = std::iter::once(oldest.clone()).chain(begun).collect();
+        assert!(all == begun, "each once, the oldest first: {all:?}");
 
         // The last upload of a page is gone when the next page is asked for: what is behind it comes all the same.
-        let id = begin(&service).await;
         let (first, marker) = page("&max-uploads=1").await;
-        assert_eq!(first, [id.as_str()]);
-        assert_eq!(ask(&service, &format!("DELETE /demo/m?uploadId={id}"), "", b"").await.status, 204);
+        assert_eq!(first, [oldest.as_str()]);
+        assert_eq!(ask(&service, &format!("DELETE /demo/m?uploadId={oldest}"), "", b"").await.status, 204);
         let (next, _) = page(&marker.expect("there are more")).await;
-        assert_eq!(next, all[..1000]);
+        assert_eq!(next, all[1..=1000]);
+    });
+}
+
+#[test]
+fn pages_of_uploads_of_any_size_come_to_the_same() {
+    run(async {
+        let (service, _store) = open_service().await;
+        let mut begun = Vec::new();
+        for key in ["b", "a", "c/1", "b", "d", "a", "c/2", "c/1", "b", "e"] {
+            let answer = ask(&service, &format!("POST /demo/{key}?uploads"), "", b"").await.text();
+            begun.push((key.to_owned(), between(&answer, "<UploadId>", "</UploadId>").to_owned()));
+        }
+        begun.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let pages = async |asked: &str| {
+            let (mut all, mut prefixes, mut more) = (Vec::new(), 0, Some(String::new()));
+            while let Some(marker) = more {
+                let text = ask(&service, &format!("GET /demo?uploads{asked}{marker}"), "", b"").await.text();
+                prefixes += text.matches("<CommonPrefixes>").count();
+                let uploads = text.split("<Upload>").skip(1);
+                let named = |upload: &str, name: &str| between(upload, &format!("<{name}>"), "<").to_owned();
+                all.extend(uploads.map(|upload| (named(upload, "Key"), named(upload, "UploadId"))));
+                more = text.contains("<IsTruncated>true").then(|| {
+                    let key = between(&text, "<NextKeyMarker>", "<").replace('/', "%2F");
+                    let id = text.contains("<NextUploadIdMarker>").then(|| named(&text, "NextUploadIdMarker"));
+                    format!("&key-marker={key}&upload-id-marker={}", id.unwrap_or_default())
+                });
+            }
+            (all, prefixes)
+        };
+        for limit in 1..=11 {
+            assert_eq!(pages(&format!("&max-uploads={limit}")).await, (begun.clone(), 0), "{limit}");
+            let (all, prefixes) = pages(&format!("&delimiter=%2F&max-uploads={limit}")).await;
+            let shown: Vec<_> = begun.iter().filter(|(key, _)| !key.starts_with("c/")).cloned().collect();
+            assert_eq!((all, prefixes), (shown, 1), "{limit}");
+            let (all, _) = pages(&format!("&prefix=c%2F&max-uploads={limit}")).await;
+            assert_eq!(all, begun[5..8], "{limit}");
+        }
+        let none = ask(&service, "GET /demo?uploads&max-uploads=0", "", b"").await.text();
+        assert!(none.contains("<IsTruncated>false") && !none.contains("<Upload>"), "{none}");
     });
 }
 
@@ -266,5 +305,30 @@ fn a_part_with_another_checksum_than_its_uploads_is_refused() {
             assert_eq!(ask(&service, &line, headers, b"hello").await.status, 200, "{headers}");
         }
         assert_eq!(complete(&service, &id, None).await.status, 200);
+    });
+}
+
+#[test]
+fn a_checksum_of_checksums_is_taken_without_the_count_of_parts() {
+    run(async {
+        let (service, _store) = open_service().await;
+        let answer = ask(&service, "POST /demo/m?uploads", "x-amz-checksum-algorithm: CRC32\r\n", b"").await;
+        let id = between(&answer.text(), "<UploadId>", "</UploadId>").to_owned();
+        assert_eq!(ask(&service, &format!("PUT /demo/m?partNumber=1&uploadId={id}"), "", b"hello").await.status, 200);
+        let complete = async |sum: &str| {
+            let part = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber></Part></CompleteMultipartUpload>";
+            let headers = format!("x-amz-checksum-crc32: {sum}\r\n");
+            ask(&service, &format!("POST /demo/m?uploadId={id}"), &headers, part.as_bytes()).await
+        };
+        let sum = base64_simd::STANDARD.encode_to_string(Crc32::checksum(&Crc32::checksum(b"hello")));
+        for wrong in [format!("{sum}-2"), format!("{sum}-"), sum[..4].to_owned(), "AAAAAA==".to_owned()] {
+            let answer = complete(&wrong).await;
+            assert!(answer.status == 400 && answer.text().contains("<Code>BadDigest</Code>"), "{wrong}: {answer:?}");
+        }
+        // The first completes it; the others are answered as it was, or refused as before.
+        for (said, status) in [(&sum, 200), (&sum, 200), (&format!("{sum}-1"), 200), (&format!("{sum}-2"), 400)] {
+            let answer = complete(said).await;
+            assert_eq!(answer.status, status, "{said}: {answer:?}");
+        }
     });
 }
