@@ -140,7 +140,7 @@ fn volume_row(volume: &Volume) -> Vec<String> {
         size(volume.raw_bytes),
         volume.layout.name().to_owned(),
         if volume.thick { "thick" } else { "thin" }.to_owned(),
-        access(volume.read_only, volume.lost, volume.doomed),
+        if volume.follows { "copy".to_owned() } else { access(volume.read_only, volume.lost, volume.doomed) },
         volume.controller.to_string(),
         volume.clients.to_string(),
         volume.snapshots.to_string(),

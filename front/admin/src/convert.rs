@@ -74,6 +74,8 @@ impl From<engine::VolumeInfo> for Volume {
             snapshots: info.snapshots,
             lost: info.lost,
             doomed: info.doomed,
+            // What only who keeps copies knows.
+            follows: false,
             made_of: info.svol.map(|svol| svol.pvol),
         }
     }

@@ -96,6 +96,9 @@ pub struct Volume {
     /// True where it can only be read, and is lost at the next start: what tells its blocks from those of its snapshots is in memory alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub doomed: bool,
+    /// True for a copy that follows its source: only transfers write to it, and clients read its points.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follows: bool,
     /// What it was made of, where it is a clone or a snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_of: Option<String>,

@@ -268,6 +268,8 @@ fn a_full_target_keeps_what_the_copy_goes_back_to() {
     assert!(complaint.contains("full"), "{complaint}");
     assert_eq!(points(&there, "copy"), point);
     assert!(read(&there, &point[0]) == before, "the point is not what it was");
+    let is_copy = || json(&there, &["volume", "show", "copy"])["follows"] == true;
+    assert!(is_copy() && there.ok(&["volume", "list"]).contains("  copy  "));
     // It is all that there is if the source is lost now, which a slip of the hand does not take.
     for (delete, said) in [
         (&["snapshot", "delete", point[0].as_str()][..], "is what copy copy is if its source is lost"),
@@ -292,6 +294,7 @@ fn a_full_target_keeps_what_the_copy_goes_back_to() {
     }
     there.ok(&["replicate", "failover", "volume:copy"]);
     assert!(read(&there, "copy") == before, "the copy is not what its point was");
+    assert!(!is_copy());
     there.ok(&["check"]);
     // From now on it is a snapshot like any other.
     eventually(Duration::from_mins(1), "the point makes room", || make_noise(&there, "copy", 40, &mut random).is_ok());

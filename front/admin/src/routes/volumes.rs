@@ -4,7 +4,10 @@ use super::jobs::accepted;
 use super::snapshots::is_snapshot;
 use super::{Admin, Removal, Shared};
 use crate::given::Given;
-use crate::{Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
+use crate::{
+    Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ReplicaState, ResizeVolume,
+    Volume,
+};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -12,6 +15,8 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use kura_block::Clients;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::collections::BTreeSet;
+use std::slice;
 
 pub(super) type Name = Result<Path<String>, PathRejection>;
 
@@ -22,7 +27,9 @@ pub(super) type Name = Result<Path<String>, PathRejection>;
 ))]
 pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Volume>>, Problem> {
     let volumes = door.admin.node.volumes().await?;
-    Ok(Json(volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Volume::from).collect()))
+    let mut volumes: Vec<_> = volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Volume::from).collect();
+    door.admin.mark_copies(&mut volumes).await?;
+    Ok(Json(volumes))
 }
 
 /// Makes a volume.
@@ -50,7 +57,9 @@ pub(super) async fn create(State(door): Shared, Given(new): Given<NewVolume>) ->
     ))]
 pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>, Problem> {
     let (_, volume) = door.admin.node.find(&name?.0).await?;
-    Ok(Json(volume.into()))
+    let mut volume = Volume::from(volume);
+    door.admin.mark_copies(slice::from_mut(&mut volume)).await?;
+    Ok(Json(volume))
 }
 
 /// Changes a volume's size. Clients see it when they reconnect; one that they have open is made smaller only with `force`.
@@ -145,6 +154,17 @@ pub(super) async fn delete(
 }
 
 impl Admin {
+    /// Has those of the volumes say so that are copies and follow their source.
+    async fn mark_copies(&self, volumes: &mut [Volume]) -> Result<(), Problem> {
+        let replicas = self.replicas.list().await?;
+        let following = replicas.into_iter().filter(|replica| replica.state == ReplicaState::Following);
+        let copies: BTreeSet<String> = following.map(|replica| replica.volume).collect();
+        for volume in volumes {
+            volume.follows = copies.contains(&volume.name);
+        }
+        Ok(())
+    }
+
     /// Refuses the name of the object store's volume to any other: without the store, nobody has it.
     pub(super) fn check_name(&self, name: &str) -> Result<(), Problem> {
         if name != self.objects_volume {
