@@ -7,6 +7,7 @@
 
 mod complaint;
 mod left;
+mod lists;
 mod look;
 mod process;
 
@@ -34,6 +35,8 @@ const LEAST_S: f64 = 0.5;
 const LEAST_STARTS: f64 = 4.0;
 /// Has rsync compare contents where sizes and times are the same.
 const COMPARE: &str = "--ignore-times";
+/// Has what is no directory take the place of one, and of all it holds. Only for what the scan saw: by now a directory may be away.
+const REPLACE: &str = "--force";
 /// What it takes to start one over ssh, in seconds, where nobody has seen it yet.
 const SSH_S: f64 = 0.5;
 
@@ -89,7 +92,7 @@ impl Rsync {
         let mut process = Process::on(node);
         // Links, permissions, times, owners, devices. Times are compared to the nanosecond: by itself rsync passes over a file
         // that was written twice within a second and kept its size.
-        process.args(["-lptgoD", "--modify-window=-1", "--numeric-ids", "--force"]);
+        process.args(["-lptgoD", "--modify-window=-1", "--numeric-ids"]);
         process.args(more);
         process.args(self.except_copies());
         if carry.is_suspect {
@@ -268,18 +271,14 @@ impl Carrier for Rsync {
             // its directories have their times afterwards.
             let began = Instant::now();
             self.delete(carry, gone)?;
-            let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
-            let jobs: Vec<Job> = carry.plan.jobs.iter().copied().chain(links).collect();
-            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs.iter().map(|job| job.path(changes)));
-            self.list(carry, compared(&carry.plan.jobs, changes), all)?;
-            carry.fail(changed_meanwhile(carry, &jobs));
+            self.little(carry)?;
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
             carry.progress.workers()[0].worked(began.elapsed());
             return Ok(());
         }
         let made = if carry.was_empty { made_on_the_way(carry) } else { HashSet::new() };
         let is_left = |changed: &Changed| !made.contains(&*changed.directory.path);
-        self.list(carry, None, paths(changes, |changed| changed.is_new && is_left(changed)))?;
+        self.directories(carry, |changed| changed.is_new && is_left(changed))?;
         self.work(carry)?;
         carry.progress.finish();
         if carry.is_known {
@@ -290,12 +289,8 @@ impl Carrier for Rsync {
         }
         // Whoever could not carry everything may not have come to its directories.
         let has_failed = !lock(&carry.failures).is_empty();
-        self.list(carry, None, paths(changes, |changed| changed.has_new_meta && (has_failed || is_left(changed))))
+        self.directories(carry, |changed| changed.has_new_meta && (has_failed || is_left(changed)))
     }
-}
-
-fn paths(changes: &Changes, which: impl Fn(&Changed) -> bool) -> impl Iterator<Item = Vec<u8>> {
-    changes.directories.iter().filter(move |changed| which(changed)).map(|changed| changed.directory.path.clone())
 }
 
 /// Directories that workers make on their way to what they carry, and whose times and permissions they set at their end, the last
@@ -318,75 +313,6 @@ fn made_on_the_way<'c>(carry: &Carry<'c>) -> HashSet<&'c [u8]> {
 }
 
 impl Rsync {
-    /// One rsync over a list of paths, in which the directories are not gone into; and one for the root itself, into which rsync
-    /// goes wherever it is named.
-    fn list(&self, carry: &Carry<'_>, how: Option<&str>, paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        let (root, inner): (Vec<_>, Vec<_>) = paths.partition(Vec::is_empty);
-        for (paths, except) in [(inner, None), (root, Some("--exclude=/*"))] {
-            self.run_list(carry, paths.into_iter(), |node| {
-                let mut process = self.copying(carry, node.source.as_deref(), &["--dirs", "-HAXS"]);
-                process.args(how).args(except);
-                process
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Deletes what the source has no more. From this machine, which has seen that, and in a process of its own: one with
-    /// another list, or on a node where the source is not mounted, would delete whatever it does not find just then.
-    fn delete(&self, carry: &Carry<'_>, gone: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        self.run_list(carry, gone, |_| self.copying(carry, None, &["--dirs", "-HAXS", "--delete-missing-args"]))
-    }
-
-    fn run_list(
-        &self,
-        carry: &Carry<'_>,
-        paths: impl Iterator<Item = Vec<u8>>,
-        process: impl Fn(&Node) -> Process,
-    ) -> Result<()> {
-        let paths: Vec<Vec<u8>> = paths.collect();
-        if paths.is_empty() {
-            return Ok(());
-        }
-        let counter = &carry.progress.workers()[0];
-        let done = self.by_any(|node| {
-            let process = process(node);
-            let done =
-                process.carry(&carry.source.path, &paths, self.root(node), |_, _, sent_bytes| counter.sent(sent_bytes));
-            let done = done.map_err(|cause| Error::target("rsync", cause))?;
-            if done.ending() == Ending::Lost { Err(self.failed(&done)) } else { Ok(done) }
-        })?;
-        carry.fail(done.failures(&self.roots(carry), paths));
-        Ok(())
-    }
-
-    /// Deletes what is only at a target that cannot tell what it has. From this machine, which has seen what the source has:
-    /// one where it is not mounted would delete everything. rsync looks at the source anew: not where files could not be carried,
-    /// which may be gone with what was mounted there, nor where a directory could not be read, which may have moved.
-    fn delete_strangers(&self, carry: &Carry<'_>, has_failed: bool) -> Result<()> {
-        if has_failed || !carry.source.is_in_place() {
-            let cause = "what only the target has was not deleted, for something of the source was not there: the next run looks";
-            carry.fail([Failure::new(".", cause)]);
-            return Ok(());
-        }
-        let done = self.by_any(|node| {
-            let mut process = Process::on(None);
-            process.args([
-                "-rlD",
-                "--delete",
-                "--force",
-                "--existing",
-                "--ignore-existing",
-                "--exclude=/.kura-replica",
-            ]);
-            process.args(self.except_copies()).args([slashed(&carry.source.path)]).args([self.root(node)]);
-            let done = process.run(&[], |_| {}).map_err(|cause| Error::target("rsync", cause))?;
-            if matches!(done.ending(), Ending::Lost | Ending::Broken) { Err(self.failed(&done)) } else { Ok(done) }
-        })?;
-        carry.fail(done.failures(&self.roots(carry), [b".".to_vec()]));
-        Ok(())
-    }
-
     /// All workers, until nothing is left to be handed out.
     fn work(&self, carry: &Carry<'_>) -> Result<()> {
         let mut links = Links::new();
@@ -474,6 +400,7 @@ impl Rsync {
         let is_shared = jobs.iter().any(|job| job.need(carry.changes) == Need::SHARED);
         let in_place: &[&str] = if self.in_place && !is_shared { &["--inplace", "--no-W"] } else { &[] };
         let mut process = self.copying(carry, node.source.as_deref(), in_place);
+        process.args([REPLACE]);
         process.args(compared(jobs, carry.changes));
         process.args(extras(jobs, &names, carry));
         let counter = &carry.progress.workers()[worker];

@@ -153,6 +153,7 @@ fn what_a_directory_leads_to_that_has_become_a_link_is_not_taken_for_carried() {
         let pair = Pair::new();
         let target = Target::Local(pair.copy.clone());
         let options = Options { with: Some(With::Rsync), ..Options::default() };
+        fs::write(pair.source.join("d/stays"), "").unwrap();
         assert!(pair.run(&target, &options).unwrap().is_complete);
         fs::write(pair.source.join("d/file"), "other contents").unwrap();
         let known = pair.known().filter(|_| is_known);
@@ -163,6 +164,7 @@ fn what_a_directory_leads_to_that_has_become_a_link_is_not_taken_for_carried() {
         });
         let is_told = failures.iter().any(|it| it.path == b"d/file" && it.cause == crate::error::CHANGED);
         assert!(is_told, "{is_known}: {failures:?}");
+        assert!(pair.copy.join("d/stays").exists() && !pair.copy.join("d").is_symlink(), "{is_known}");
     }
 }
 
