@@ -399,13 +399,13 @@ impl Sink {
         }
     }
 
-    /// Takes a part from the earlier version.
+    /// Takes a part from the earlier version. What of it cannot be read is compared with what is there instead, and sent.
     fn keep(&mut self, at: At<'_>, offset: u64, length: u64) -> Result<()> {
         let (parent, own_name) = self.parent(at.path)?;
         let old: File = openat(parent, name(own_name), READ, Mode::empty())?.into();
         let length = old.metadata()?.len().saturating_sub(offset).min(length);
         let written = copy(&old, self.large(at)?, offset, length);
-        self.leave_if_full(at, written)
+        if written.as_ref().is_err_and(is_full) { self.leave_if_full(at, written) } else { Ok(()) }
     }
 
     /// 128 bits for each block of each range, in order. A block at the end may be short.

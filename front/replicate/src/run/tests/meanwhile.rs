@@ -180,3 +180,44 @@ fn a_copy_that_was_asked_what_it_has_is_known_from_then_on() {
     let run = Marker::read(&pair.copy).unwrap().unwrap().run;
     assert!(!run.is_nil() && pair.known().is_some_and(|known| known.run() == run));
 }
+
+/// A file system in a file beside a pair's copy.
+fn image(pair: &Pair, mib: u64, made_by: &str) -> PathBuf {
+    let image = pair.folder.path().join("image");
+    fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+    assert!(Command::new("sh").args(["-c", &format!("{made_by} \"$0\"")]).arg(&image).status().unwrap().success());
+    image
+}
+
+#[test]
+fn what_cannot_be_read_of_an_old_version_is_written_anew() {
+    for in_place in [false, true] {
+        let pair = Pair::new();
+        let image = image(&pair, 128, "mkfs.btrfs -q");
+        fs::create_dir(&pair.copy).unwrap();
+        let mount = || Mounted::by(&format!("mount -o loop '{}'", image.display()), pair.copy.clone());
+        let (target, large) = (Target::Local(pair.copy.clone()), pair.source.join("large"));
+        let options = Options { in_place, adopt: true, ..Options::default() };
+        // Blocks that are told from one another.
+        let mut blocks: Vec<u8> = (0..768).flat_map(|number| format!("block {number:<4090}").into_bytes()).collect();
+        fs::write(&large, &blocks).unwrap();
+        let mounted = mount();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        drop(mounted);
+        let mut disk = fs::read(&image).unwrap();
+        let rotten: Vec<_> = disk.windows(4096).enumerate().filter(|(_, it)| it.starts_with(b"block 300 ")).collect();
+        let rotten: Vec<usize> = rotten.into_iter().map(|(at, _)| at).collect();
+        assert!(!rotten.is_empty());
+        for at in rotten {
+            disk[at + 50] ^= 1;
+        }
+        fs::write(&image, disk).unwrap();
+        let _mounted = mount();
+        assert!(fs::read(pair.copy.join("large")).is_err());
+        blocks[0] ^= 1;
+        fs::write(&large, &blocks).unwrap();
+        let summary = pair.run(&target, &options).unwrap();
+        assert!(summary.is_complete, "{in_place}: {:?}", summary.failures);
+        assert!(fs::read(pair.copy.join("large")).unwrap() == blocks, "{in_place}");
+    }
+}
