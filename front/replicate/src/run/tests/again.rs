@@ -168,3 +168,27 @@ fn what_a_comparison_found_is_carried_by_the_next_run() {
         assert_eq!(fs::metadata(pair.copy.join("link")).unwrap().nlink(), 2, "{with:?}");
     }
 }
+
+#[test]
+fn a_name_that_could_not_be_read_for_a_while_becomes_a_link_when_it_can() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    let inner = pair.source.join("d/inner");
+    fs::create_dir(&inner).unwrap();
+    for name in ["a", "b"] {
+        fs::hard_link(pair.source.join("d/file"), inner.join(name)).unwrap();
+    }
+    fs::hard_link(pair.source.join("d/file"), pair.source.join("outer")).unwrap();
+    fs::write(pair.source.join("e"), "").unwrap();
+    fs::hard_link(pair.source.join("e"), pair.source.join("e too")).unwrap();
+    settle();
+    let mounted = meanwhile::Mounted::dead(inner.clone());
+    assert!(!pair.run(&target, &Options::default()).unwrap().is_complete);
+    // All of whose names were seen, is not looked at again.
+    let again = pair.run(&target, &Options::default()).unwrap();
+    assert!(!again.is_complete && (again.files, again.unchanged) == (1, 2), "{again:?}");
+    drop(mounted);
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    assert_eq!(fs::metadata(pair.copy.join("outer")).unwrap().nlink(), 4);
+    assert_eq!(pair.run(&target, &Options::default()).unwrap().files, 0);
+}

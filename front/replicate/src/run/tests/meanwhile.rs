@@ -31,7 +31,7 @@ impl Mounted {
     }
 
     /// One that answers nothing, as that of a server that is gone.
-    fn dead(path: PathBuf) -> Self {
+    pub(super) fn dead(path: PathBuf) -> Self {
         Self::by("exec 3<>/dev/fuse && mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead", path)
     }
 
