@@ -21,9 +21,9 @@ pub fn copy(from: &File, to: &File, offset: u64, length: u64) -> Result<()> {
     while write_at < end {
         let left = (end - write_at) as usize;
         match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), left) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => break,
+            Ok(1..) => {}
+            // Its end, or a file that the kernel takes for an empty one.
+            Ok(0) | Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => break,
             Err(error) => return Err(error.into()),
         }
     }
@@ -105,5 +105,19 @@ pub fn digest(file: &File) -> Result<u128> {
         if count < buffer.len() {
             return Ok(sum.digest128());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_seems_to_be_empty_is_read() {
+        // To where the kernel would copy it, if it did not take it for empty.
+        let (from, to) = ("/proc/sys/vm/overcommit_memory", "/proc/self/oom_score_adj");
+        std::fs::write(to, "7").unwrap();
+        copy(&File::open(from).unwrap(), &File::options().write(true).open(to).unwrap(), 0, 2).unwrap();
+        assert_eq!(std::fs::read(from).unwrap(), std::fs::read(to).unwrap());
     }
 }

@@ -210,7 +210,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
     // What an earlier run has left to be made durable is this one's, even where there is nothing else to do.
     let has_open = has_work || marker.as_ref().is_some_and(|marker| marker.volatile);
-    let before = marker.and_then(|marker| marker.recovery_point);
+    let before = moment_before(marker, &source, place)?;
     let mark = |state, recovery_point| {
         let (boot, volatile) = (boot.clone(), has_open && !options.durable);
         Marker { source: source.name(), run, state, recovery_point, boot, volatile, lacks: false, released: None }
@@ -237,6 +237,13 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
 /// What a run has made of the target, and the moment of the source that it has; `before` is the one before the run.
 fn ended(failures: &[Failure], began: SystemTime, before: Option<String>) -> (State, Option<String>) {
     if failures.is_empty() { (State::Complete, Some(rfc3339(began))) } else { (State::Partial, before) }
+}
+
+/// The moment that the copy is of before a run. One of another source, or of what was there before, is not, and is forgotten.
+fn moment_before(marker: Option<Marker>, source: &Source, place: &Place) -> Result<Option<String>> {
+    let before = marker.filter(|marker| marker.source == source.name()).and_then(|marker| marker.recovery_point);
+    place.keep_point(before.is_some())?;
+    Ok(before)
 }
 
 /// What is not carried in any case: what could not be read, and what stays as it is where work since then is brought back.

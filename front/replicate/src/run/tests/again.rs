@@ -192,3 +192,15 @@ fn a_name_that_could_not_be_read_for_a_while_becomes_a_link_when_it_can() {
     assert_eq!(fs::metadata(pair.copy.join("outer")).unwrap().nlink(), 4);
     assert_eq!(pair.run(&target, &Options::default()).unwrap().files, 0);
 }
+
+#[test]
+fn a_moment_of_another_copy_is_forgotten() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    let point = pair.folder.path().join("job/recovery-point");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete && point.exists());
+    fs::remove_dir_all(&pair.copy).unwrap();
+    fs::create_dir(pair.source.join(".kura-replica")).unwrap();
+    assert!(!pair.run(&target, &Options { adopt: true, ..Options::default() }).unwrap().is_complete);
+    assert!(!point.exists() && Marker::read(&pair.copy).unwrap().unwrap().recovery_point.is_none());
+}
