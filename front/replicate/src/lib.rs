@@ -30,7 +30,7 @@ pub mod volume;
 
 pub use error::{Error, Failure, Result, escaped};
 pub use job::{Job, Jobs, Standing, Traces};
-pub use kura::{Limit, Service, serve_stream};
+pub use kura::{Limit, Service, serve_stdio, serve_stream};
 pub use marker::{Marker, State, rfc3339};
 pub use origin::Origin;
 pub use progress::{Counter, Phase, Progress};

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::io::{Error, ErrorKind, Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 /// The same of a frame of records, one of which is a whole directory: of about four million entries.

@@ -12,6 +12,7 @@
 mod compare;
 mod contents;
 mod entry;
+mod idle;
 mod large;
 mod limit;
 mod link;
@@ -21,7 +22,7 @@ mod sink;
 mod tls;
 mod worker;
 
-pub use serve::{Service, serve_stream};
+pub use serve::{Service, serve_stdio, serve_stream};
 
 use crate::attributes::{self, Attributes};
 use crate::error::{Error, Failure, Result};

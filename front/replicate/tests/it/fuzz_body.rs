@@ -147,7 +147,7 @@ fn message(kind: u8, body: &[Vec<u8>]) -> Vec<u8> {
 
 /// Beginnings from which interesting bytes are not far: what a source says that makes a copy.
 pub fn request_seeds() -> Vec<Vec<u8>> {
-    let hello = || message(0, &[number(7), text(b"x"), text(b"t"), vec![1]]);
+    let hello = || message(0, &[number(8), text(b"x"), text(b"t"), vec![1]]);
     // Mode, owner, group, seconds, nanoseconds; no attributes.
     let meta = || [number(0o644), number(0), number(0), number(10), number(0)].concat();
     let none = || number(0);
