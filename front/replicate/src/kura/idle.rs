@@ -98,6 +98,6 @@ mod tests {
         drop(source);
         let told = serving.join().unwrap().unwrap_err().to_string();
         assert!(told.contains("nothing came") && !is_held(), "{told}");
-        assert!(Sink::open(&copy).unwrap().hold(Hold::Run).is_ok());
+        assert!(Sink::open(&copy, false).unwrap().hold(Hold::Run).is_ok());
     }
 }

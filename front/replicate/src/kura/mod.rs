@@ -25,7 +25,7 @@ mod worker;
 pub use serve::{Service, serve_stdio, serve_stream};
 
 use crate::attributes::{self, Attributes};
-use crate::error::{Error, Failure, Result};
+use crate::error::{Error, Failure, GONE, Result};
 use crate::marker::{Held, Marker, hold};
 use crate::run::{CONTENTS, Carrier, Carry, Facts, Job, Options, Source, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
@@ -58,11 +58,14 @@ pub(crate) struct Kura {
     control: Mutex<Option<Link>>,
     /// For what the target is taken; one that is a directory here, by this.
     held: OnceLock<(Hold, Option<Held>)>,
+    /// Which directory it is at another end, by device and inode: each way must lead there.
+    is: OnceLock<Option<(u64, u64)>>,
 }
 
 impl Kura {
     pub fn new(target: &Target, options: &Options) -> Self {
-        Self { target: target.clone(), options: options.clone(), control: Mutex::default(), held: OnceLock::new() }
+        let (control, held, is) = (Mutex::default(), OnceLock::new(), OnceLock::new());
+        Self { target: target.clone(), options: options.clone(), control, held, is }
     }
 
     fn failed(&self, why: impl ToString) -> Error {
@@ -73,12 +76,20 @@ impl Kura {
         if let Target::Local(path) = &self.target { Some(path) } else { None }
     }
 
+    /// The directory of this machine that is held.
+    fn held(&self) -> Option<&Held> {
+        self.held.get().and_then(|(_, held)| held.as_ref())
+    }
+
     /// A way of its own to the target.
     fn link(&self, hold: Hold) -> Result<Link> {
         let (far, path) = match &self.target {
             Target::Local(path) => {
-                let sink = Sink::open(path).map_err(|error| self.failed(error))?;
-                return Ok(Link::Near(Box::new(sink)));
+                let sink = match self.held() {
+                    Some(held) => held.directory().map(Sink::of),
+                    None => Sink::open(path, false),
+                };
+                return Ok(Link::Near(Box::new(sink.map_err(|error| self.failed(error))?)));
             }
             Target::Tcp { address, tls, path } => (self.reach(address, *tls), &**path),
             Target::Ssh { host, port, path } => (Far::ssh(host, *port, path, self.options.timeout), ""),
@@ -91,7 +102,10 @@ impl Kura {
             None => String::new(),
         };
         let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: token.trim().as_bytes(), hold };
-        far.and_then(|far| far.greet(&hello, self.options.timeout)).map_err(|why| self.failed(why))
+        let link = far.and_then(|far| far.greet(&hello, self.options.timeout)).map_err(|why| self.failed(why))?;
+        // What is mounted there may have gone since the first one came.
+        let is = link.welcome().map_err(|why| self.failed(why))?.lies_in.first().copied();
+        if *self.is.get_or_init(|| is) == is { Ok(link) } else { Err(self.failed(GONE)) }
     }
 
     fn reach(&self, address: &str, tls: bool) -> std::result::Result<Far, String> {
@@ -417,6 +431,9 @@ impl Carrier for Kura {
     }
 
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
+        if let Some((path, held)) = self.local().zip(self.held()) {
+            held.check(path).map_err(|error| self.failed(error))?;
+        }
         self.ask(Request::Mark { text: marker.text().as_bytes(), durably }).map(drop)
     }
 

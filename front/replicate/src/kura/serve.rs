@@ -35,7 +35,9 @@ pub(super) const BEAT: Duration = Duration::from_secs(2);
 
 /// Serves the copy in one directory on a stream, until its end. Whoever has the stream may change the copy.
 pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write + Send) -> Result<()> {
-    serve(reader, writer, |_, _, hold| Opened::at(root, hold, || Sink::open(root)).map_err(|error| error.to_string()))
+    serve(reader, writer, |_, _, hold| {
+        Opened::at(root, hold, |makes| Sink::open(root, makes)).map_err(|error| error.to_string())
+    })
 }
 
 /// The same on this program's own streams, until nothing has come for a while.
@@ -53,9 +55,9 @@ enum Opened {
 
 impl Opened {
     /// What is at a path, where a copy is made only for a run, and not in another copy.
-    fn at(path: &Path, hold: Hold, open: impl FnOnce() -> Result<Sink>) -> Result<Self> {
+    fn at(path: &Path, hold: Hold, open: impl FnOnce(bool) -> Result<Sink>) -> Result<Self> {
         let makes = hold == Hold::Run && Marker::above(path).is_none();
-        if makes || path.is_dir() { open().map(Self::Copy) } else { Welcome::of(path).map(Self::Nothing) }
+        if makes || path.is_dir() { open(makes).map(Self::Copy) } else { Welcome::of(path).map(Self::Nothing) }
     }
 
     /// What it says of itself is that of whoever has it by now.
@@ -150,7 +152,7 @@ impl Service {
             if path.components().any(|part| !matches!(part, Component::Normal(_))) {
                 return Err("the path leads out of what is served".to_owned());
             }
-            let opened = Opened::at(&self.root.join(path), hold, || Sink::beneath(&self.root, path));
+            let opened = Opened::at(&self.root.join(path), hold, |makes| Sink::beneath(&self.root, path, makes));
             let opened = opened.map_err(|error| format!("{}: {error}", path.display()))?;
             self.strangers.leave(stream);
             Ok(opened)

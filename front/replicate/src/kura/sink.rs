@@ -63,19 +63,23 @@ fn outside() -> Error {
 }
 
 impl Sink {
-    /// The end of the copy in a directory, which is made if there is none.
-    pub fn open(path: &Path) -> Result<Self> {
-        std::fs::create_dir_all(path)?;
+    /// The end of the copy in a directory, which is made if that is said.
+    pub fn open(path: &Path, makes: bool) -> Result<Self> {
+        if makes {
+            std::fs::create_dir_all(path)?;
+        }
         Ok(Self::of(rustix::fs::open(path, DIRECTORY, Mode::empty())?))
     }
 
-    /// The end of the copy in a directory beneath another one, to which no link leads.
-    pub fn beneath(root: &Path, path: &Path) -> Result<Self> {
+    /// The same in a directory beneath another one, to which no link leads.
+    pub fn beneath(root: &Path, path: &Path, makes: bool) -> Result<Self> {
         let mut at = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
         for part in path {
-            match mkdirat(&at, part, Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
+            if makes {
+                match mkdirat(&at, part, Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             at = openat2(&at, part, DIRECTORY, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
                 .map_err(|error| match error {
@@ -86,7 +90,8 @@ impl Sink {
         Ok(Self::of(at))
     }
 
-    fn of(root: OwnedFd) -> Self {
+    /// The end of the copy in an open directory.
+    pub fn of(root: OwnedFd) -> Self {
         Self {
             // Whatever is put under its name meanwhile.
             path: format!("/proc/self/fd/{}", root.as_raw_fd()).into(),
@@ -119,7 +124,13 @@ impl Sink {
 
     /// What there is to know before anything is asked.
     pub fn welcome(&self) -> Result<Welcome> {
-        Welcome::of(&self.path)
+        let mut welcome = Welcome::of(&self.path)?;
+        if let Some(itself) = welcome.lies_in.first_mut() {
+            // By its path it may be another one by now.
+            let is = fstat(&self.root)?;
+            *itself = (is.st_dev, is.st_ino);
+        }
+        Ok(welcome)
     }
 
     /// Does what is asked.

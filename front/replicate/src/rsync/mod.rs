@@ -136,6 +136,16 @@ impl Rsync {
         done
     }
 
+    /// Marks a directory of this machine, if it is still the one that is held.
+    fn mark_here(&self, root: &Path, marker: &Marker, durably: bool) -> std::io::Result<()> {
+        let held = self.held.get().and_then(Option::as_ref);
+        held.map_or(Ok(()), |held| held.check(root))?;
+        if durably && marker.state != State::Unfinished {
+            syncfs(held.map_or_else(|| open(root), Held::directory)?)?;
+        }
+        marker.write(&held.map_or_else(|| root.to_owned(), Held::path), durably)
+    }
+
     fn failed(&self, done: &Done) -> Error {
         Error::target(self.target.to_string(), done.why())
     }
@@ -212,13 +222,9 @@ impl Carrier for Rsync {
 
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
         if let Some(root) = self.local_root() {
-            let marked = std::fs::create_dir_all(root).and_then(|()| {
-                if durably && marker.state != State::Unfinished {
-                    syncfs(open(root)?)?;
-                }
-                marker.write(root, durably)
-            });
-            return marked.map_err(|error| Error::target(self.target.to_string(), error));
+            return self
+                .mark_here(root, marker, durably)
+                .map_err(|error| Error::target(self.target.to_string(), error));
         }
         let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
         let path = folder.path().join(OsStr::from_bytes(MARKER));

@@ -32,10 +32,10 @@ use crate::error::{Error, Failure, GONE, Result, STAYS};
 use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
-use crate::target::{Target, identities, owner, real};
+use crate::target::{Target, identities, leads_to, owner, real};
 use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, scan};
 use record::Done;
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -61,8 +61,7 @@ impl Source {
 
     /// Whether its path still leads to it: it may have been unmounted since.
     pub fn is_in_place(&self) -> bool {
-        let is = fstat(&self.root).map(|stat| (stat.st_dev, stat.st_ino));
-        identities(&self.path).first().is_some_and(|there| is == Ok(*there))
+        leads_to(&self.path, &self.root)
     }
 
     /// As a marker names it.

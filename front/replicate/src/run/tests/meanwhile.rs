@@ -181,6 +181,37 @@ fn a_copy_that_was_asked_what_it_has_is_known_from_then_on() {
     assert!(!run.is_nil() && pair.known().is_some_and(|known| known.run() == run));
 }
 
+#[test]
+fn what_is_not_mounted_any_more_is_not_told_to_be_complete() {
+    for (with, is_served) in [(Some(With::Kura), false), (Some(With::Rsync), false), (None, true)] {
+        let pair = Pair::new();
+        let token = pair.folder.path().join("token");
+        fs::write(&token, "token").unwrap();
+        let module = pair.folder.path().join("module");
+        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
+        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
+        std::thread::spawn(move || service.run());
+        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
+        let options = Options { with, target_token_file: Some(token), ..Options::default() };
+        fs::create_dir(&pair.copy).unwrap();
+        let mounted = Mounted::at(pair.copy.clone());
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        let marker = Marker { state: State::Unfinished, ..Marker::read(&pair.copy).unwrap().unwrap() };
+        let carrier = options.carrier(&target);
+        carrier.hold(false).unwrap();
+        assert!(carrier.facts(false).unwrap().marker.is_some());
+        drop(mounted);
+        let told = if is_served {
+            pair.carried_by(&*carrier, &options, None, || {}).unwrap_err()
+        } else {
+            carrier.mark(&marker, true).unwrap_err()
+        };
+        assert!(told.to_string().contains("is it mounted"), "{target}, {with:?}: {told}");
+        // Nor is there anything where it was mounted.
+        assert_eq!(fs::read_dir(&pair.copy).unwrap().count(), 0, "{target}, {with:?}");
+    }
+}
+
 /// A file system in a file beside a pair's copy.
 fn image(pair: &Pair, mib: u64, made_by: &str) -> PathBuf {
     let image = pair.folder.path().join("image");
