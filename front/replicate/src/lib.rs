@@ -20,6 +20,7 @@ mod error;
 mod job;
 mod kura;
 mod marker;
+mod mounts;
 mod origin;
 mod progress;
 mod rsync;

@@ -10,11 +10,12 @@ use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, V
 use crate::attributes::{self, Attributes};
 use crate::error::{FULL, Failure};
 use crate::marker::{HELD, Marker, State, boot_of};
+use crate::mounts::sync_all;
 use crate::target::{identities, owner};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, flock,
-    fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, syncfs, unlinkat,
+    fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -191,7 +192,7 @@ impl Sink {
         let marker = Marker::of_text(text).ok_or_else(|| Error::other("it was sent a marker that is none"))?;
         if durably && marker.state != State::Unfinished {
             // The marker must not be there before what it speaks of.
-            syncfs(&self.root)?;
+            sync_all(&self.root)?;
         }
         marker.write(&self.path, durably)
     }

@@ -13,13 +13,14 @@ mod process;
 
 use crate::error::{CHANGED, Error, Failure, Result};
 use crate::marker::{Held, Marker, State, hold};
+use crate::mounts::sync_all;
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
 use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
 use complaint::Ending;
 use look::except;
 use process::{Done, Process};
-use rustix::fs::{AtFlags, Mode, OFlags, statat, syncfs};
+use rustix::fs::{AtFlags, Mode, OFlags, statat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -141,7 +142,8 @@ impl Rsync {
         let held = self.held.get().and_then(Option::as_ref);
         held.map_or(Ok(()), |held| held.check(root))?;
         if durably && marker.state != State::Unfinished {
-            syncfs(held.map_or_else(|| open(root), Held::directory)?)?;
+            // That of before the run is told what could not be written in it.
+            sync_all(held.map_or_else(|| open(root), Held::directory)?)?;
         }
         marker.write(&held.map_or_else(|| root.to_owned(), Held::path), durably)
     }

@@ -252,3 +252,21 @@ fn what_cannot_be_read_of_an_old_version_is_written_anew() {
         assert!(fs::read(pair.copy.join("large")).unwrap() == blocks, "{in_place}");
     }
 }
+
+#[test]
+fn what_is_mounted_in_a_copy_is_made_durable_with_it() {
+    for with in [With::Kura, With::Rsync] {
+        let pair = Pair::new();
+        let image = image(&pair, 16, "mkfs.ext4 -q -F");
+        let inner = pair.copy.join("d");
+        fs::create_dir_all(&inner).unwrap();
+        let _mounted = Mounted::by(&format!("mount -o loop '{}'", image.display()), inner.clone());
+        fs::remove_dir(inner.join("lost+found")).unwrap();
+        fs::write(pair.source.join("d/file"), "durable contents".repeat(1000)).unwrap();
+        let options = Options { with: Some(with), adopt: true, ..Options::default() };
+        assert!(pair.run(&Target::Local(pair.copy.clone()), &options).unwrap().is_complete);
+        // What a power cut would leave.
+        let is_there = fs::read(&image).unwrap().windows(32).any(|bytes| bytes == *b"durable contentsdurable contents");
+        assert!(is_there, "{with:?}");
+    }
+}
