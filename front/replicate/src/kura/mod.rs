@@ -12,6 +12,7 @@
 mod compare;
 mod contents;
 mod entry;
+mod failed;
 mod idle;
 mod large;
 mod limit;
@@ -416,12 +417,15 @@ impl Carrier for Kura {
         Ok(self.ask(Request::IsEmpty)? == Reply::Bytes(vec![1]))
     }
 
-    fn tree(&self) -> Result<Option<Catalogue>> {
+    fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>> {
         if let Some(path) = self.local() {
             return crate::rsync::told(path).map(Some).map_err(|error| self.failed(error));
         }
-        match self.ask(Request::Tree)? {
-            Reply::Records(records) => Catalogue::of_records(records).map(Some).map_err(|error| self.failed(error)),
+        match (self.ask(Request::Tree)?, self.ask(Request::Unread)?) {
+            (Reply::Records(records), Reply::Done(unread)) => {
+                let catalogue = Catalogue::of_records(records).map_err(|error| self.failed(error))?;
+                Ok(Some((catalogue, unread)))
+            }
             _ => Err(self.failed("it answers something else")),
         }
     }
@@ -438,8 +442,9 @@ impl Carrier for Kura {
     }
 
     fn verify(&self, source: &Source, workers: usize) -> Result<Verified> {
-        let there = self.tree()?.unwrap_or_default();
-        let (differing, files) = compare(source, &there);
+        let (there, unread) = self.tree()?.unwrap_or_default();
+        let (mut differing, files) = compare(source, &there);
+        differing.extend(unread);
         let (count, bytes) = (files.len() as u64, files.iter().map(|(_, size)| size).sum());
         let next = AtomicUsize::new(0);
         let differing = Mutex::new(differing);

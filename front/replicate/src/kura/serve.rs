@@ -76,7 +76,7 @@ impl Opened {
             (Self::Copy(sink), request) => sink.handle(request),
             (Self::Nothing(_), Request::IsEmpty) => Reply::Bytes(vec![1]),
             (Self::Nothing(_), Request::Tree) => Reply::Records(Vec::new()),
-            (Self::Nothing(_), Request::Nothing) => Reply::Done(Vec::new()),
+            (Self::Nothing(_), Request::Nothing | Request::Unread) => Reply::Done(Vec::new()),
             (Self::Nothing(_), _) => Reply::Refused("there is no copy".to_owned()),
         }
     }

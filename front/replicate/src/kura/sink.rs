@@ -6,9 +6,10 @@
 
 use super::contents::{READ, copy, digest, read_full, sum_blocks};
 use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_directory, take_place, times};
+use super::failed::{each, failed, is_full, one};
 use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
-use crate::error::{FULL, Failure};
+use crate::error::Failure;
 use crate::marker::{HELD, Marker, State, boot_of};
 use crate::mounts::sync_all;
 use crate::target::{identities, owner};
@@ -45,6 +46,8 @@ pub struct Sink {
     large: Option<(Vec<u8>, File)>,
     /// Where large files are written that were prepared: no two in one place.
     prepared: HashSet<Vec<u8>>,
+    /// What could not be read of the tree that was told last.
+    unread: Vec<Failure>,
     is_root: bool,
 }
 
@@ -101,6 +104,7 @@ impl Sink {
             bequeaths: false,
             large: None,
             prepared: HashSet::new(),
+            unread: Vec::new(),
             is_root: rustix::process::geteuid().is_root(),
         }
     }
@@ -146,6 +150,7 @@ impl Sink {
                 Err(error) => Reply::Refused(error.to_string()),
             },
             Request::Tree => self.tree(),
+            Request::Unread => Reply::Done(std::mem::take(&mut self.unread)),
             Request::Mark { text, durably } => match self.mark(text, durably) {
                 Ok(()) => Reply::Done(Vec::new()),
                 Err(error) => Reply::Refused(error.to_string()),
@@ -172,7 +177,7 @@ impl Sink {
                     .map(|failure| Failure { path: crate::tree::join(directory, &failure.path), ..failure })
                     .collect(),
                 Err(error) => {
-                    let cause = cause(&error);
+                    let cause = super::failed::cause(&error);
                     files.iter().map(|file| Failure::new(crate::tree::join(directory, file.name), &cause)).collect()
                 }
             },
@@ -197,13 +202,14 @@ impl Sink {
         marker.write(&self.path, durably)
     }
 
-    fn tree(&self) -> Reply {
-        let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let how = Scan { threads, attributes: true };
-        let (records, unread) = scan(self.root.as_fd(), how, |directory| Some(directory.record()));
-        match unread.first() {
-            Some(unread) => Reply::Refused(format!("{}: {}", crate::error::escaped(&unread.path), unread.cause)),
-            None => Reply::Records(records),
+    fn tree(&mut self) -> Reply {
+        match crate::tree::told(self.root.as_fd()) {
+            Ok((records, mut unread)) => {
+                unread.truncate(FAILURES);
+                self.unread = unread;
+                Reply::Records(records)
+            }
+            Err(error) => Reply::Refused(error.to_string()),
         }
     }
 
@@ -218,7 +224,10 @@ impl Sink {
     }
 
     fn open_directory(&self, path: &[u8]) -> Result<OwnedFd> {
-        Ok(crate::tree::open_directory(self.root.as_fd(), path)?)
+        match crate::tree::open_directory(self.root.as_fd(), path) {
+            Err(Errno::ACCESS) => Ok(crate::tree::find_directory(self.root.as_fd(), path)?),
+            opened => Ok(opened?),
+        }
     }
 
     /// The open directory of a path, and its name there.
@@ -489,7 +498,7 @@ impl Sink {
     fn sweep(&self, keep: &[&[u8]]) -> Vec<Failure> {
         let kept: HashSet<Vec<u8>> = keep.iter().map(|path| Self::writing(At { path, in_place: false })).collect();
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let (left, _) = scan(self.root.as_fd(), Scan { threads, attributes: false }, |directory| {
+        let (left, _) = scan(self.root.as_fd(), Scan { threads, attributes: false, opens: false }, |directory| {
             (!directory.unfinished.is_empty()).then_some((directory.path, directory.unfinished))
         });
         let sweep = |path: &[u8], names: &[Box<[u8]>]| -> Result<()> {
@@ -536,45 +545,6 @@ impl Welcome {
 
 fn describe_small(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, how: How<'_>) -> Result<()> {
     describe(directory, at, file.kind, &file.meta, &file.attributes, how)
-}
-
-fn is_full(error: &Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-}
-
-fn cause(error: &Error) -> String {
-    if is_full(error) {
-        return FULL.to_owned();
-    }
-    format!(
-        "target: {}",
-        Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))
-            .to_string()
-            .split(" (os")
-            .next()
-            .unwrap_or_default()
-    )
-}
-
-pub(super) fn failed(path: &[u8], error: Error) -> Failure {
-    if error.raw_os_error().is_some() {
-        Failure::new(path, cause(&error))
-    } else {
-        Failure::new(path, format!("target: {error}"))
-    }
-}
-
-fn one(path: &[u8], done: Result<()>) -> Vec<Failure> {
-    done.err().map(|error| failed(path, error)).into_iter().collect()
-}
-
-fn each<'a, T>(list: &'a [T], mut one: impl FnMut(&'a T) -> (&'a [u8], Result<()>)) -> Vec<Failure> {
-    list.iter()
-        .filter_map(|item| {
-            let (path, done) = one(item);
-            done.err().map(|error| failed(path, error))
-        })
-        .collect()
 }
 
 #[cfg(test)]

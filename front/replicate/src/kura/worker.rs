@@ -2,11 +2,11 @@
 
 use super::compare::Comparing;
 use super::contents::{READ, read_full};
+use super::failed::failed;
 use super::large::{Large, Larges};
 use super::limit::Limit;
 use super::link::Link;
 use super::message::{Present, Reply, Request, Small};
-use super::sink::failed;
 use crate::attributes;
 use crate::balance::{Piece, Unit};
 use crate::error::{CHANGED, Failure};

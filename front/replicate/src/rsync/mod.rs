@@ -16,7 +16,7 @@ use crate::marker::{Held, Marker, State, hold};
 use crate::mounts::sync_all;
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
+use crate::tree::{self, Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
 use complaint::Ending;
 use look::except;
 use process::{Done, Process};
@@ -213,7 +213,7 @@ impl Carrier for Rsync {
         self.is_empty_there()
     }
 
-    fn tree(&self) -> Result<Option<Catalogue>> {
+    fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>> {
         let Some(root) = self.local_root() else { return Ok(None) };
         told(root).map(Some).map_err(|error| Error::target(self.target.to_string(), error))
     }
@@ -258,7 +258,7 @@ impl Carrier for Rsync {
         }
         differing.extend(done.failures(std::slice::from_ref(&source.path), [b".".to_vec()]));
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false }, |directory| {
+        let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false, opens: false }, |directory| {
             let files = directory.entries.iter().filter(|entry| entry.kind == Kind::File);
             Some(files.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.size_bytes)))
         });
@@ -513,19 +513,11 @@ pub(crate) fn is_empty(root: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// What a directory of this machine has.
-pub(crate) fn told(root: &Path) -> std::io::Result<Catalogue> {
+/// What a directory of this machine has, and what of it cannot be read.
+pub(crate) fn told(root: &Path) -> std::io::Result<(Catalogue, Vec<Failure>)> {
     if !root.try_exists()? {
-        return Ok(Catalogue::default());
+        return Ok((Catalogue::default(), Vec::new()));
     }
-    let root = open(root)?;
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let (records, unread) =
-        scan(root.as_fd(), Scan { threads, attributes: true }, |directory| Some(directory.record()));
-    match unread.into_iter().find(|unread| unread.is_directory) {
-        Some(unread) => {
-            Err(std::io::Error::other(format!("{}: {}", crate::error::escaped(&unread.path), unread.cause)))
-        }
-        None => Catalogue::of_records(records),
-    }
+    let (records, unread) = tree::told(open(root)?.as_fd())?;
+    Ok((Catalogue::of_records(records)?, unread))
 }

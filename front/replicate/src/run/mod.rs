@@ -140,8 +140,8 @@ pub(crate) trait Carrier: Sync {
     fn facts(&self, is_first: bool) -> Result<Facts>;
     /// Whether there is nothing at the target.
     fn is_empty(&self) -> Result<bool>;
-    /// What the target has; none where it cannot tell, and the workers compare.
-    fn tree(&self) -> Result<Option<Catalogue>>;
+    /// What the target has, and what of it cannot be read; none where it cannot tell, and the workers compare.
+    fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>>;
     /// Whether several workers may carry parts of a file.
     fn cuts(&self) -> bool;
     /// Marks the target. Durably: the marker, and before it all that the target has, unless the marker says that this is
@@ -168,14 +168,14 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let Facts { marker, boot, owner, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
     let is_left = catalogue.as_ref().is_some_and(|left| !is_suspect && options.trusts(left, marker.as_ref()));
-    let (known, doubted) = if is_left { (catalogue, None) } else { (carrier.tree()?, catalogue) };
+    let (known, doubted) = if is_left { (catalogue.map(whole), None) } else { (carrier.tree()?, catalogue) };
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
-    let (is_known, known) = (known.is_some(), known.unwrap_or_default());
+    let (is_known, (known, unread_there)) = (known.is_some(), known.unwrap_or_default());
     let there = Known { tree: &known, told: known.run().is_nil(), is_suspect };
     let left = if is_left { Some(&known) } else { doubted.as_ref() };
     let (mut changes, unread) = look(&source, there, left.filter(|_| !options.allow_empty), progress);
     changes.doubt(doubted.as_ref());
-    let failures = left_out(&mut changes, &unread, &known, options.worked_since);
+    let failures = [left_out(&mut changes, &unread, &known, options.worked_since), unread_there.clone()].concat();
     refuse_unread_root(&source, &unread)?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
     let learned = place.learned();
@@ -226,11 +226,16 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     carrier.mark(&mark(state, point), has_open && options.durable)?;
     if has_work {
         let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1, left };
-        done.remember(place, run, &known)?;
+        done.remember(place, if unread_there.is_empty() { run } else { Uuid::new_v4() }, &known)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
+}
+
+/// What a target has that could be read.
+fn whole(known: Catalogue) -> (Catalogue, Vec<Failure>) {
+    (known, Vec::new())
 }
 
 /// What a run has made of the target, and the moment of the source that it has; `before` is the one before the run.
@@ -255,7 +260,7 @@ fn left_out(changes: &mut Changes, unread: &[Unread], known: &Catalogue, worked_
 /// Scans the source and finds what has changed. `before` says what the last run found mounted in it.
 fn look(source: &Source, known: Known<'_>, before: Option<&Catalogue>, progress: &Progress) -> (Changes, Vec<Unread>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
-    let how = Scan { threads, attributes: known.told };
+    let how = Scan { threads, attributes: known.told, opens: false };
     let not_carried = Mutex::new(Vec::new());
     let (mut visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
         progress.saw(directory.entries.len() as u64);

@@ -40,7 +40,7 @@ pub fn verify(source: &Path, target: &Target, options: &Options) -> Result<Verif
 /// contents are to be compared: paths and sizes.
 pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<(Vec<u8>, u64)>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true }, Some);
+    let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true, opens: false }, Some);
     let not_carried = here.iter().flat_map(Directory::not_carried);
     let mut differing: Vec<Failure> = unread
         .into_iter()

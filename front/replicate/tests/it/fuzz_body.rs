@@ -177,6 +177,8 @@ pub fn request_seeds() -> Vec<Vec<u8>> {
     let read = [
         hello(),
         message(2, &[]),
+        // What could not be read of a tree.
+        message(19, &[]),
         message(6, &[none(), number(1), small(b"f", 0, b"content")]),
         message(14, &[number(2), text(b"f"), vec![0], text(b"../secret"), vec![0]]),
         message(18, &[number(1), text(b"f")]),
