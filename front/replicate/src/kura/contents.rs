@@ -1,5 +1,7 @@
 //! Contents of files: copied, read, summed.
 
+use crate::attributes;
+use crate::run::{Of, Summed};
 use crate::tree::{open_directory, split};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -82,9 +84,16 @@ pub fn sum_blocks(
     Ok(())
 }
 
-/// The same of the file at a path under an open directory.
-pub fn digest_at(root: &OwnedFd, path: &[u8]) -> Result<u128> {
-    digest(&open_at(root, path)?)
+/// A sum of what is at a path under an open directory.
+pub fn sum_at(root: &OwnedFd, sum: &Summed) -> Result<u128> {
+    if let Of::Contents { .. } = sum.of {
+        return digest(&open_at(root, &sum.path)?);
+    }
+    if sum.path.is_empty() {
+        return attributes::digest(root.as_fd(), b".");
+    }
+    let (directory, name) = split(&sum.path);
+    attributes::digest(open_directory(root.as_fd(), directory)?.as_fd(), name)
 }
 
 /// The file at a path under an open directory.

@@ -132,7 +132,8 @@ pub enum Request<'a> {
     /// Paths, and whether each is to be deleted as a directory, with all it holds: what is something else by now stays.
     Delete(Vec<(&'a [u8], bool)>),
     Touch(Vec<(&'a [u8], Meta, Attributes)>),
-    Digests(Vec<&'a [u8]>),
+    /// Paths, and of which a sum is wanted of attributes, not of contents.
+    Digests(Vec<(&'a [u8], bool)>),
     /// Away with all files that are not whole, but those of these paths.
     Sweep(Vec<&'a [u8]>),
     /// Its reply comes after all before it.
@@ -271,7 +272,7 @@ impl<'a> Request<'a> {
             Self::Links(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
             Self::Delete(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
             Self::Touch(list) => paths(list.len(), length(list.iter().map(|(path, ..)| *path))),
-            Self::Digests(list) => paths(list.len(), length(list.iter().copied())),
+            Self::Digests(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
             Self::Sweep(_) | Self::Unread => paths(FAILURES, FAILURES * PATH),
         }
     }
@@ -331,11 +332,11 @@ impl<'a> Request<'a> {
                 put_bytes(out, path);
                 put_bytes(out, to);
             }),
-            Self::Delete(list) => put_list(&mut out, list, |out, (path, is_directory)| {
+            Self::Delete(list) | Self::Digests(list) => put_list(&mut out, list, |out, (path, which)| {
                 put_bytes(out, path);
-                out.push((*is_directory).into());
+                out.push((*which).into());
             }),
-            Self::Digests(list) | Self::Sweep(list) => put_list(&mut out, list, |out, path| put_bytes(out, path)),
+            Self::Sweep(list) => put_list(&mut out, list, |out, path| put_bytes(out, path)),
             Self::Touch(list) => put_list(&mut out, list, |out, (path, meta, attributes)| {
                 put_bytes(out, path);
                 meta.put(out);
@@ -372,7 +373,7 @@ impl<'a> Request<'a> {
             13 => Self::Links(list(reader, |it| Ok((it.bytes()?, it.bytes()?)))?),
             14 => Self::Delete(list(reader, |it| Ok((it.bytes()?, it.number()? != 0)))?),
             15 => Self::Touch(list(reader, |it| Ok((it.bytes()?, Meta::get(it)?, get_all(it)?)))?),
-            16 => Self::Digests(list(reader, Reader::bytes)?),
+            16 => Self::Digests(list(reader, |it| Ok((it.bytes()?, it.number()? != 0)))?),
             17 => Self::Nothing,
             18 => Self::Sweep(list(reader, Reader::bytes)?),
             19 => Self::Unread,

@@ -28,7 +28,7 @@ pub use serve::{Service, serve_stdio, serve_stream};
 use crate::attributes::{self, Attributes};
 use crate::error::{Error, Failure, GONE, Result};
 use crate::marker::{Held, Marker, hold};
-use crate::run::{CONTENTS, Carrier, Carry, Facts, Job, Options, Source, Verified, compare, lock};
+use crate::run::{Carrier, Carry, Facts, Job, Of, Options, Source, Summed, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Changed, Kind, Meta, Need, join, open_directory};
 use large::{Large, Larges};
@@ -354,23 +354,22 @@ fn messages<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item =
     })
 }
 
-/// Files whose contents differ, by sums that both sides make at the same time.
-fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::result::Result<Vec<Failure>, String> {
-    let request = Request::Digests(files.iter().map(|(path, _)| &**path).collect());
+/// What differs, by sums that both sides make at the same time.
+fn differing(source: &Source, link: &mut Link, sums: &[Summed]) -> std::result::Result<Vec<Failure>, String> {
+    let request = Request::Digests(sums.iter().map(|sum| (&*sum.path, sum.of == Of::Attributes)).collect());
     let near = link.send(request)?;
-    let ours: Vec<std::io::Result<u128>> =
-        files.iter().map(|(path, _)| contents::digest_at(&source.root, path)).collect();
+    let ours: Vec<std::io::Result<u128>> = sums.iter().map(|sum| contents::sum_at(&source.root, sum)).collect();
     let reply = if near.is_some() { near } else { link.receive(true)? };
     let Some(Reply::Bytes(theirs)) =
-        reply.filter(|reply| matches!(reply, Reply::Bytes(theirs) if theirs.len() == 16 * files.len()))
+        reply.filter(|reply| matches!(reply, Reply::Bytes(theirs) if theirs.len() == 16 * sums.len()))
     else {
         return Err("it answers something else".to_owned());
     };
     let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
-    let differ = files.iter().zip(ours).zip(theirs).filter_map(|(((path, _), ours), theirs)| match ours {
+    let differ = sums.iter().zip(ours).zip(theirs).filter_map(|((sum, ours), theirs)| match ours {
         Ok(ours) if ours == theirs => None,
-        Ok(_) => Some(Failure::new(path.clone(), CONTENTS)),
-        Err(error) => Some(Failure::new(path.clone(), cause(error))),
+        Ok(_) => Some(Failure::new(sum.path.clone(), sum.of.differ())),
+        Err(error) => Some(Failure::new(sum.path.clone(), cause(error))),
     });
     Ok(differ.collect())
 }
@@ -443,21 +442,22 @@ impl Carrier for Kura {
 
     fn verify(&self, source: &Source, workers: usize) -> Result<Verified> {
         let (there, unread) = self.tree()?.unwrap_or_default();
-        let (mut differing, files) = compare(source, &there);
-        differing.extend(unread);
-        let (count, bytes) = (files.len() as u64, files.iter().map(|(_, size)| size).sum());
+        let (mut found, sums) = compare(source, &there);
+        found.extend(unread);
+        let sizes = sums.iter().filter_map(|sum| sum.of.bytes());
+        let (files, bytes) = sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
         let next = AtomicUsize::new(0);
-        let differing = Mutex::new(differing);
-        // A message asks for so many files: their order is that of the scan.
-        let chunks: Vec<&[(Vec<u8>, u64)]> = files.chunks(32).collect();
+        let found = Mutex::new(found);
+        // A message asks for so many sums: their order is that of the scan.
+        let chunks: Vec<&[Summed]> = sums.chunks(32).collect();
         let worker = || -> Result<()> {
             if chunks.is_empty() {
                 return Ok(());
             }
             let mut link = self.link(Hold::No)?;
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                let differ = contents(source, &mut link, chunk).map_err(|why| self.failed(why))?;
-                lock(&differing).extend(differ);
+                let differ = differing(source, &mut link, chunk).map_err(|why| self.failed(why))?;
+                lock(&found).extend(differ);
             }
             Ok(())
         };
@@ -465,7 +465,7 @@ impl Carrier for Kura {
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
             threads.into_iter().try_for_each(joined)
         })?;
-        Ok(Verified { files: count, bytes, seconds: 0.0, differing: std::mem::take(&mut *lock(&differing)) })
+        Ok(Verified { files, bytes, seconds: 0.0, differing: std::mem::take(&mut *lock(&found)) })
     }
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {

@@ -160,9 +160,13 @@ impl Sink {
                 Ok(sums) => Reply::Bytes(sums),
                 Err(error) => Reply::Done(vec![failed(at.path, error)]),
             },
-            Request::Digests(paths) => Reply::Bytes(
-                paths.iter().flat_map(|path| self.digest(path).unwrap_or_default().to_le_bytes()).collect(),
-            ),
+            Request::Digests(list) => {
+                let mut digest = |(path, is_of_attributes)| {
+                    let sum = if is_of_attributes { self.digest_attributes(path) } else { self.digest(path) };
+                    sum.unwrap_or_default().to_le_bytes()
+                };
+                Reply::Bytes(list.into_iter().flat_map(&mut digest).collect())
+            }
             request => Reply::Done(self.change(request)),
         }
     }
@@ -525,6 +529,15 @@ impl Sink {
         }
         let (parent, at) = self.parent(path)?;
         describe(parent, at, Kind::File, meta, attributes, how)
+    }
+
+    /// A sum of the attributes of an entry, or of a directory.
+    fn digest_attributes(&mut self, path: &[u8]) -> Result<u128> {
+        if path.is_empty() {
+            return attributes::digest(self.root.as_fd(), b".");
+        }
+        let (parent, at) = self.parent(path)?;
+        attributes::digest(parent, at)
     }
 
     /// A sum of a file's contents.

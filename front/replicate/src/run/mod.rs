@@ -25,7 +25,7 @@ pub use verify::{Verified, verify};
 
 pub(crate) use place::is_held;
 pub(crate) use plan::{Job, Plan};
-pub(crate) use verify::{CONTENTS, compare};
+pub(crate) use verify::{Of, Summed, compare};
 
 use crate::balance::{Dealer, Learned};
 use crate::error::{Error, Failure, GONE, Result, STAYS};

@@ -172,7 +172,7 @@ pub fn request_seeds() -> Vec<Vec<u8>> {
         message(9, &[at(b"big"), number(0), number(4096)]),
         message(10, &[at(b"big"), number(8192), number(4096)]),
         message(12, &[at(b"big"), meta(), none()]),
-        message(16, &[number(1), text(b"big")]),
+        message(16, &[number(2), text(b"big"), vec![0], text(b"big"), vec![1]]),
     ];
     let read = [
         hello(),

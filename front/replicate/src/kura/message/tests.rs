@@ -25,7 +25,7 @@ fn messages_are_read_as_they_were_written() {
         Request::Links(vec![(b"a", b"b")]),
         Request::Delete(vec![(b"a", true), (b"", false)]),
         Request::Touch(vec![(b"d", meta, attributes)]),
-        Request::Digests(vec![b"a"]),
+        Request::Digests(vec![(b"a", true)]),
         Request::Sweep(vec![b"a"]),
         Request::Nothing,
     ];
@@ -58,7 +58,7 @@ fn messages_are_read_as_they_were_written() {
 #[test]
 fn a_reply_has_no_more_than_was_asked_for() {
     let paths: Vec<Vec<u8>> = (0..100).map(|index| vec![b'p'; index]).collect();
-    let request = Request::Digests(paths.iter().map(Vec::as_slice).collect());
+    let request = Request::Digests(paths.iter().map(|path| (&**path, false)).collect());
     let failures = |count| -> Vec<Failure> {
         let long = "c".repeat(CAUSE);
         paths.iter().cycle().take(count).map(|path| Failure::new(path.clone(), &long)).collect()

@@ -194,6 +194,40 @@ fn a_name_that_could_not_be_read_for_a_while_becomes_a_link_when_it_can() {
 }
 
 #[test]
+fn values_of_attributes_are_compared_too() {
+    for is_served in [false, true] {
+        let pair = Pair::new();
+        let token = pair.folder.path().join("token");
+        fs::write(&token, "token").unwrap();
+        let module = pair.folder.path().join("module");
+        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
+        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
+        std::thread::spawn(move || service.run());
+        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
+        let options = Options { target_token_file: Some(token), ..Options::default() };
+        let paths = ["", "d", "d/file"];
+        let set = |root: &Path, value: &str| {
+            for path in paths {
+                let set = Command::new("setfattr").args(["-n", "user.a", "-v", value]).arg(root.join(path)).status();
+                assert!(set.unwrap().success());
+            }
+        };
+        set(&pair.source, "1");
+        settle();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        let differing = || verify(&pair.source, &target, &options).unwrap().differing;
+        assert_eq!(differing(), []);
+        set(&pair.copy, "2");
+        let differs = differing();
+        let found: Vec<_> = differs.iter().map(|it| String::from_utf8_lossy(&it.path).into_owned()).collect();
+        assert!(found == paths && differs.iter().all(|it| it.cause.contains("attributes")), "{differs:?}");
+        Place::take(&pair.folder.path().join("job")).unwrap().distrust(&differs).unwrap();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        assert_eq!(differing(), []);
+    }
+}
+
+#[test]
 fn a_moment_of_another_copy_is_forgotten() {
     let pair = Pair::new();
     let target = Target::Local(pair.copy.clone());
