@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Names with values.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
@@ -93,6 +94,13 @@ fn collect(
 pub fn of_file(file: BorrowedFd<'_>) -> Result<Attributes> {
     let list = |names: &mut [u8]| flistxattr(file, names);
     collect(list, |name, value| fgetxattr(file, OsStr::from_bytes(name), value))
+}
+
+/// A sum of all of `name` in an open directory.
+pub fn digest(directory: BorrowedFd<'_>, name: &[u8]) -> Result<u128> {
+    let mut bytes = Vec::new();
+    put_all(&mut bytes, &read(directory, name)?);
+    Ok(xxh3_128(&bytes))
 }
 
 /// Whether an open directory gives a list to what comes into it.

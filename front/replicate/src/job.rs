@@ -66,9 +66,9 @@ pub struct Standing {
     pub job: Job,
     /// The moment that the copy is of, RFC 3339; none before the first complete run.
     pub recovery_point: Option<String>,
-    /// How old that is, in seconds.
+    /// How old that is, in seconds; none where it is still to come, by a clock that was set back.
     pub age_s: Option<f64>,
-    /// Whether that is older than it may become; a job without a recovery point is late too.
+    /// Whether that is older than it may become; a job of which nobody knows it is late too.
     pub is_late: bool,
     /// Its last run.
     pub last: Option<Summary>,
@@ -263,7 +263,8 @@ impl Jobs {
         let last = last(&self.folder(name));
         let recovery_point = std::fs::read_to_string(self.folder(name).join("recovery-point")).ok();
         let point = recovery_point.as_deref().and_then(|text| humantime::parse_rfc3339(text).ok());
-        let age = point.map(|point| now.duration_since(point).unwrap_or_default());
+        // Of one that is still to come nobody knows how old it is: the clock was set back.
+        let age = point.and_then(|point| now.duration_since(point).ok());
         let is_late = job.rpo.is_some_and(|rpo| age.is_none_or(|age| age > rpo));
         Ok(Standing {
             name: name.to_owned(),
@@ -335,10 +336,18 @@ mod tests {
         }
         jobs.add("a", &job).unwrap();
         assert!(jobs.add("a", &job).unwrap_err().to_string().contains("remove a"));
-        assert_eq!((jobs.get("a").unwrap(), jobs.names()), (job, vec!["a".to_owned()]));
+        assert_eq!((jobs.get("a").unwrap(), jobs.names()), (job.clone(), vec!["a".to_owned()]));
         assert!(jobs.get("b").unwrap_err().to_string().contains("there are a"));
         let standing = jobs.standing("a", SystemTime::now()).unwrap();
         assert!(standing.recovery_point.is_none() && !standing.is_late);
+        // By a clock that was set back it is still to come.
+        let (point, late) =
+            (jobs.folder("a").join("recovery-point"), Job { rpo: Some(Duration::from_mins(1)), ..job.clone() });
+        std::fs::write(&point, "2100-01-01T00:00:00Z").unwrap();
+        jobs.write("a", &late).unwrap();
+        let standing = jobs.standing("a", SystemTime::now()).unwrap();
+        assert!(standing.is_late && standing.age_s.is_none());
+        jobs.write("a", &job).unwrap();
         // A run of the job, and one by another name to the same target.
         let other = jobs.folder("other");
         assert!(!jobs.is_busy("a") && !other.exists());

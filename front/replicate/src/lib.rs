@@ -20,6 +20,7 @@ mod error;
 mod job;
 mod kura;
 mod marker;
+mod mounts;
 mod origin;
 mod progress;
 mod rsync;
@@ -30,7 +31,7 @@ pub mod volume;
 
 pub use error::{Error, Failure, Result, escaped};
 pub use job::{Job, Jobs, Standing, Traces};
-pub use kura::{Limit, Service, serve_stream};
+pub use kura::{Limit, Service, serve_stdio, serve_stream};
 pub use marker::{Marker, State, rfc3339};
 pub use origin::Origin;
 pub use progress::{Counter, Phase, Progress};

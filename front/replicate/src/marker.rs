@@ -1,7 +1,7 @@
 //! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
 
 use crate::error::GONE;
-use crate::target::real;
+use crate::target::{leads_to, real};
 use crate::tree::{MARKER, Time};
 use rustix::fs::{FlockOperation, OFlags, flock, statfs};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -173,11 +174,27 @@ pub fn boot_of(root: &Path) -> String {
 /// Why a run is refused.
 pub const HELD: &str = "another run carries to it: wait for its end";
 
-/// A copy's directory, taken for a run.
+/// A copy's directory, taken for a run, and open: what is done to the copy is done to this one, whatever has its path by then.
 #[derive(Debug)]
 pub struct Held(File);
 
 impl Held {
+    /// A path by which this process reaches it.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// It, opened once more.
+    pub fn directory(&self) -> Result<OwnedFd> {
+        Ok(self.0.try_clone()?.into())
+    }
+
+    /// # Errors
+    /// The path leads to it no more: it is unmounted, or something is mounted over it.
+    pub fn check(&self, path: &Path) -> Result<()> {
+        if leads_to(path, &self.0) { Ok(()) } else { Err(Error::other(GONE)) }
+    }
+
     /// Has processes that are started from now on hold it too: one that outlives this one keeps everybody else away for as long.
     pub fn inherited(self) -> Result<Self> {
         fcntl_setfd(&self.0, FdFlags::empty())?;
@@ -192,8 +209,8 @@ impl Drop for Held {
     }
 }
 
-/// Takes a copy's directory for a run, and makes one if that is said: nobody else has it until what is returned is dropped. None
-/// where the file system knows no such locks, or the directory is in another copy, which nobody may run to.
+/// Takes a copy's directory for a run, and makes one if that is said: nobody else has it until what is returned is dropped, if the
+/// file system knows such locks. None where the directory is in another copy, which nobody may run to.
 ///
 /// # Errors
 /// Somebody has it, it is not there, or it cannot be made.
@@ -209,9 +226,8 @@ pub fn hold(root: &Path, makes: bool) -> Result<Option<Held>> {
         directory => directory?,
     };
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Held(directory))),
         Err(Errno::WOULDBLOCK) => Err(Error::other(HELD)),
-        Err(_) => Ok(None),
+        _ => Ok(Some(Held(directory))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -52,6 +53,12 @@ pub fn is_this_machine(host: &str) -> bool {
 pub(crate) fn identities(path: &Path) -> Vec<(u64, u64)> {
     let identity = |path: &Path| rustix::fs::stat(path).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
     real(path).iter().flat_map(|path| path.ancestors()).map(identity).collect()
+}
+
+/// Whether a path leads to an open directory.
+pub(crate) fn leads_to(path: &Path, directory: impl AsFd) -> bool {
+    let (there, open) = (rustix::fs::stat(path), rustix::fs::fstat(directory));
+    there.ok().zip(open.ok()).is_some_and(|(there, open)| (there.st_dev, there.st_ino) == (open.st_dev, open.st_ino))
 }
 
 /// The owner of every file that this process writes; `None` where it can set ownership.

@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use carry::Run;
 use futures::TryStreamExt;
 use kura_admin::{Client, NewSnapshots};
-use kura_replicate::bucket::{Carried, Step, next};
+use kura_replicate::bucket::{Carried, Step, is_others, next};
 use kura_replicate::volume::{is_own, point_name};
 use kura_replicate::{Failure, Options, Origin, Place, Progress, Summary, Target, Verified};
 use std::path::Path;
@@ -75,7 +75,7 @@ impl Pair {
         place: &Place,
         progress: &Progress,
     ) -> Result<carry::Tally> {
-        let mut pairs = self.pairs(bucket, target);
+        let mut pairs = self.pairs(bucket, target).await?;
         let (is_empty_here, is_empty_there) = pairs.are_empty().await?;
         let is_new = !Carried::is_there(place.folder());
         ensure!(
@@ -89,6 +89,11 @@ impl Pair {
             self.bucket
         );
         let mut carried = Carried::open(place.folder())?;
+        ensure!(
+            options.adopt || !is_others(&pairs.first, &carried),
+            "the target {target}: is not the copy that was made from here, but another bucket of its name: --adopt makes it one, \
+             and what only it has is lost"
+        );
         if !options.dry_run {
             carried.claim()?;
         }

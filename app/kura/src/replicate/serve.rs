@@ -3,9 +3,9 @@
 use crate::show::print;
 use crate::tls;
 use anyhow::{Context, Result, bail};
-use kura_replicate::{Service, serve_stream};
+use kura_replicate::{Service, serve_stdio};
 use std::fs::File;
-use std::io::{ErrorKind, Write, stdin, stdout};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub fn serve(
     identity: Option<(PathBuf, PathBuf)>,
 ) -> Result<()> {
     let Some(address) = listen else {
-        return serve_stream(root, stdin().lock(), stdout()).with_context(|| root.display().to_string());
+        return serve_stdio(root).with_context(|| root.display().to_string());
     };
     let token_file = token_file.map_or_else(|| beside(root), Ok)?;
     let token = token(&token_file)?;

@@ -104,6 +104,19 @@ fn a_bucket_is_followed() {
     assert_eq!(json(&there, &["object", "stat", "copy/large"])["attributes"]["x-amz-meta-of"], "a dog");
     assert!(here.ok(&["replicate", "verify", "photos"]).contains("nothing differs"));
     assert_eq!(json(&here, &["snapshot", "list", "objects"]), Value::Array(Vec::new()), "no snapshot is left");
+
+    // Another bucket of its name, which is somebody else's.
+    let objects = json(&there, &["object", "list", "copy"])["objects"].as_array().cloned().expect("objects");
+    for object in objects {
+        there.ok(&["object", "delete", &format!("copy/{}", object["key"].as_str().expect("a key"))]);
+    }
+    there.ok(&["bucket", "delete", "copy"]);
+    there.ok(&["bucket", "create", "copy"]);
+    there.ok(&["object", "put", "copy/mine", "stranger"]);
+    let refused = fails(&mut here.kura(&["replicate", "run", "photos"]));
+    assert!(refused.contains("--adopt") && refused.lines().count() == 1, "{refused}");
+    assert_eq!(json(&there, &["object", "stat", "copy/mine"])["size_bytes"], 8);
+    assert_eq!(counts(&run(&here, &["--adopt"])), [all, 1, 0, 0]);
 }
 
 /// What was made of what is known where the pool goes.

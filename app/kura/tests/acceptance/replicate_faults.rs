@@ -3,7 +3,7 @@
 use crate::crash::Random;
 use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::link::Link;
-use crate::replicate::{WAYS, assert_same, grow, grow_large, noise, run, serve};
+use crate::replicate::{WAYS, assert_same, daemon, grow, grow_large, noise, run, serve};
 use crate::serving::get;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -49,17 +49,21 @@ fn a_link_may_be_cut_anywhere() {
     assert!(verified.contains("nothing differs"), "{verified}");
 }
 
+/// A PATH on which rsync is this script.
+fn rsync_as(home: &Home, script: &str) -> String {
+    fs::create_dir_all(home.path("bin")).expect("a directory");
+    fs::write(home.path("bin/rsync"), format!("#!/bin/sh\n{script}\n")).expect("a script");
+    ok(tool("chmod").arg("755").arg(home.path("bin/rsync")));
+    format!("{}:{}", home.path("bin").display(), std::env::var("PATH").unwrap_or_default())
+}
+
 /// What comes into the root after the scan is no part of what rsync is told to carry: the next run would not know of it.
 #[test]
 fn what_appears_under_a_run_by_rsync_waits_for_the_next() {
     let home = Home::new();
     let (source, stranger) = (home.path("source"), home.path("source/stranger"));
     grow(&source);
-    fs::create_dir(home.path("bin")).expect("a directory");
-    let script = format!("#!/bin/sh\ntouch '{}'\nexec /usr/bin/rsync \"$@\"\n", stranger.display());
-    fs::write(home.path("bin/rsync"), script).expect("a script");
-    ok(tool("chmod").arg("755").arg(home.path("bin/rsync")));
-    let path = format!("{}:{}", home.path("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let path = rsync_as(&home, &format!("touch '{}'\nexec /usr/bin/rsync \"$@\"", stranger.display()));
     let args = ["source", "target", "--with", "rsync"];
     run(&home, &args);
     fs::write(source.join("other"), "x").expect("a file");
@@ -68,6 +72,38 @@ fn what_appears_under_a_run_by_rsync_waits_for_the_next() {
     fs::remove_file(&stranger).expect("what came under the run");
     run(&home, &args);
     assert_same(&source, &home.path("target"));
+}
+
+/// What the scan has seen, and is not there while rsync looks: what is mounted, or moved there and back.
+#[test]
+fn what_is_away_for_a_moment_under_a_run_by_rsync_is_told_and_stays_in_the_copy() {
+    let home = Home::new();
+    let (source, copy) = (home.path("source"), home.path("module/a"));
+    grow(&source);
+    let (_serving, uri) = daemon(&home);
+    let target = format!("{uri}/a");
+    let args = ["replicate", "run", "source", &target];
+    home.ok(&args);
+    let away = home.path("away").display().to_string();
+    for (option, name, leads) in [("--delete", "d", false), ("-HAXS", "goes/with/all", true)] {
+        let path = source.join(name).display().to_string();
+        let link = if leads { format!("ln -s '{away}' '{path}'") } else { String::new() };
+        let meddled = format!(
+            "mv '{path}' '{away}'\n{link}\n/usr/bin/rsync \"$@\"\ncode=$?\nrm -f '{path}'; mv '{away}' '{path}'"
+        );
+        let script =
+            format!("case \" $* \" in *' {option} '*) ;; *) exec /usr/bin/rsync \"$@\";; esac\n{meddled}\nexit $code");
+        fs::write(copy.join("stranger"), "x").expect("a file that only the copy has");
+        let mut meddled = home.kura(&[&args[..], &["--recheck"]].concat());
+        let complaint = fails(meddled.env("PATH", rsync_as(&home, &script)));
+        assert!(complaint.contains(name), "{option}: {complaint}");
+        assert!(copy.join("d/f30").exists() && copy.join("goes/with/all/inner").exists(), "{option}");
+        assert!(!copy.join(name).is_symlink(), "{option}");
+        // What is not the source's goes where all was carried.
+        assert_eq!(copy.join("stranger").exists(), leads, "{option}");
+        home.ok(&args);
+        assert_same(&source, &copy);
+    }
 }
 
 /// A run under way; its complaint is awaited.

@@ -1,11 +1,13 @@
 //! `kura replicate` with rsync on several nodes: over ssh, to daemons of their own, and when one of them dies.
 
 use crate::harness::{Home, eventually, fails, ok, on_a_port, tool};
+use crate::link::Link;
 use crate::replicate::{Serving, assert_same, daemon, grow, grow_large, run};
 use serde_json::Value;
 use std::fs;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[test]
@@ -119,6 +121,33 @@ fn an_end_by_ssh_that_takes_nothing_is_given_up() {
     signal("-KILL");
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && complaint.contains("nothing moved for 10 s"), "{complaint}");
+}
+
+#[test]
+fn a_copy_by_ssh_is_free_again_soon_after_its_link_was_cut() {
+    let home = Home::new();
+    let source = home.path("source");
+    grow(&source);
+    grow_large(&source);
+    let (_sshd, port, path) = sshd(&home);
+    let link = Link::new();
+    link.to.store(port, Ordering::SeqCst);
+    let target = home.path("target").display().to_string();
+    let run = |port: u16, more: &[&str]| {
+        let mut kura =
+            home.kura(&[&["replicate", "run", "source", &format!("ssh://127.0.0.1:{port}{target}")], more].concat());
+        kura.env("PATH", &path).env("KURA_REMOTE", env!("CARGO_BIN_EXE_kura"));
+        kura
+    };
+    let mut cut = run(link.port, &["--bandwidth", "1M"]);
+    let cut = cut.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("kura");
+    eventually(Duration::from_mins(2), "the copy has begun", || home.path("target/d").exists());
+    link.is_dead.store(true, Ordering::SeqCst);
+    // Nobody there is told that it has ended.
+    assert!(!cut.wait_with_output().expect("the run").status.success());
+    assert!(fails(&mut run(port, &[])).contains("another run carries to it"));
+    eventually(Duration::from_secs(90), "the copy is free", || run(port, &[]).output().expect("kura").status.success());
+    assert_same(&source, &home.path("target"));
 }
 
 /// Kills a process and all that it has started, as a machine that loses its power does.

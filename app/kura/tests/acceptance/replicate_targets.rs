@@ -1,9 +1,11 @@
 //! Targets of copies: who may have one, whose token opens it, and on which machine it is.
 
-use crate::harness::{Home, eventually, fails};
+use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::replicate::{Serving, assert_same, grow, marker, rot, run, serve, serve_by};
 use crate::replicate_faults::{TOKEN, begin};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -62,6 +64,47 @@ fn each_directory_that_is_served_has_a_token_of_its_own() {
     command.args(["replicate", "serve", ".", "--listen", "127.0.0.1:0"]).current_dir(home.path("here"));
     let _third = Serving(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("kura"));
     eventually(Duration::from_secs(30), "a token beside it", || home.path("here.token").exists());
+}
+
+#[test]
+fn what_the_copys_owner_may_not_read_keeps_no_run_from_it() {
+    let home = Home::new();
+    let (source, target) = (home.path("source"), home.path("copies/a"));
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    fs::create_dir_all(source.join("drop/inner")).expect("directories");
+    fs::write(source.join("drop/inner/file"), "contents").expect("a file");
+    mode(&source.join("drop/inner"), 0o300);
+    mode(&source.join("drop"), 0o300);
+    // Permissions count for whoever has no privileges.
+    let mut server = tool("setpriv");
+    server.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_kura")]);
+    let (_serving, address) = serve_by(server, &home, "copies", &[]);
+    let args = ["source", &format!("{address}/a"), TOKEN[0], TOKEN[1]];
+    let complete = |more: &[&str]| {
+        assert_eq!(run(&home, &[&args[..], more].concat())["is_complete"], true);
+        assert_same(&source, &target);
+    };
+    complete(&[]);
+    complete(&["--recheck"]);
+    fs::write(target.join("drop/inner/stranger"), "").expect("a file");
+    complete(&["--recheck"]);
+    fs::write(source.join("drop/inner/new"), "").expect("a file");
+    complete(&[]);
+    // Nor does what is somebody else's, and stays as it is.
+    fs::create_dir(target.join("alien")).expect("a directory");
+    mode(&target.join("alien"), 0o700);
+    ok(tool("chown").arg("1").arg(target.join("alien")));
+    fs::write(source.join("newer"), "").expect("a file");
+    for more in [&["--recheck"][..], &[]] {
+        let complaint = fails(&mut home.kura(&[&["replicate", "run"], &args[..], more].concat()));
+        assert!(
+            complaint.contains("alien: target: Permission denied") && complaint.contains("1 not copied"),
+            "{complaint}"
+        );
+        assert!(target.join("newer").exists());
+    }
+    fs::remove_dir(target.join("alien")).expect("a directory");
+    complete(&[]);
 }
 
 /// Kura on another machine, in this start of it.

@@ -83,6 +83,16 @@ impl Carried {
         self.known.get(&key_of(&here.key)) == Some(&value_of(here, etag))
     }
 
+    /// Whether an object of this key was carried.
+    pub fn has(&self, key: &str) -> bool {
+        self.known.contains_key(&key_of(key))
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// Notes that it was. The target must have said so.
     pub fn carried(&mut self, here: &Here, etag: &str) -> Result<()> {
         self.note(key_of(&here.key), value_of(here, etag))

@@ -16,4 +16,4 @@ mod carried;
 mod policy;
 
 pub use carried::{Carried, Upload};
-pub use policy::{Here, Step, There, is_addressable, next, part_bytes, parts};
+pub use policy::{Here, Step, There, is_addressable, is_others, next, part_bytes, parts};

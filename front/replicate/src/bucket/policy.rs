@@ -55,6 +55,12 @@ pub fn next(here: Option<&Here>, there: Option<&There>, carried: &Carried) -> St
     }
 }
 
+/// Whether the target's bucket is somebody else's by now, of what it lists first: something was carried to it, and of all that is there
+/// nothing was.
+pub fn is_others(first: &[There], carried: &Carried) -> bool {
+    !carried.is_empty() && !first.is_empty() && !first.iter().any(|there| carried.has(&there.key))
+}
+
 /// Bytes of each part, the last apart, of an object of this size; none where it goes as a whole.
 pub fn part_bytes(size_bytes: u64) -> Option<u64> {
     (size_bytes > PART_BYTES).then(|| size_bytes.div_ceil(PARTS).max(PART_BYTES))
@@ -95,6 +101,17 @@ mod tests {
         assert_eq!(step(Some(here("1")), Some(there("e", 6))), Step::Carry, "another size there");
         assert_eq!(step(Some(here("1")), None), Step::Carry, "lost there");
         assert_eq!(step(None, Some(there("e", 5))), Step::Delete);
+    }
+
+    #[test]
+    fn a_bucket_in_which_nothing_is_from_here_is_somebody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut carried = Carried::open(folder.path()).unwrap();
+        let other = || There { key: "other".into(), ..there("e", 5) };
+        assert!(!is_others(&[other()], &carried), "nothing was carried yet");
+        carried.carried(&here("1"), "e").unwrap();
+        assert!(is_others(&[other()], &carried) && !is_others(&[], &carried));
+        assert!(!is_others(&[other(), there("changed there", 6)], &carried));
     }
 
     #[test]

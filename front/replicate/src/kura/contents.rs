@@ -1,5 +1,7 @@
 //! Contents of files: copied, read, summed.
 
+use crate::attributes;
+use crate::run::{Of, Summed};
 use crate::tree::{open_directory, split};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -21,9 +23,9 @@ pub fn copy(from: &File, to: &File, offset: u64, length: u64) -> Result<()> {
     while write_at < end {
         let left = (end - write_at) as usize;
         match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), left) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => break,
+            Ok(1..) => {}
+            // Its end, or a file that the kernel takes for an empty one.
+            Ok(0) | Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => break,
             Err(error) => return Err(error.into()),
         }
     }
@@ -82,9 +84,16 @@ pub fn sum_blocks(
     Ok(())
 }
 
-/// The same of the file at a path under an open directory.
-pub fn digest_at(root: &OwnedFd, path: &[u8]) -> Result<u128> {
-    digest(&open_at(root, path)?)
+/// A sum of what is at a path under an open directory.
+pub fn sum_at(root: &OwnedFd, sum: &Summed) -> Result<u128> {
+    if let Of::Contents { .. } = sum.of {
+        return digest(&open_at(root, &sum.path)?);
+    }
+    if sum.path.is_empty() {
+        return attributes::digest(root.as_fd(), b".");
+    }
+    let (directory, name) = split(&sum.path);
+    attributes::digest(open_directory(root.as_fd(), directory)?.as_fd(), name)
 }
 
 /// The file at a path under an open directory.
@@ -105,5 +114,19 @@ pub fn digest(file: &File) -> Result<u128> {
         if count < buffer.len() {
             return Ok(sum.digest128());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_seems_to_be_empty_is_read() {
+        // To where the kernel would copy it, if it did not take it for empty.
+        let (from, to) = ("/proc/sys/vm/overcommit_memory", "/proc/self/oom_score_adj");
+        std::fs::write(to, "7").unwrap();
+        copy(&File::open(from).unwrap(), &File::options().write(true).open(to).unwrap(), 0, 2).unwrap();
+        assert_eq!(std::fs::read(from).unwrap(), std::fs::read(to).unwrap());
     }
 }

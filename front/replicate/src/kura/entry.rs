@@ -138,8 +138,9 @@ pub fn let_in(directory: BorrowedFd<'_>) {
     if let Ok(stat) = fstat(directory) {
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !mode.contains(Mode::WUSR | Mode::XUSR) {
-            // A user who does not own it may still have access; if not, the next call reports it.
-            let _ = fchmod(directory, mode | Mode::RWXU);
+            // By its entry in `/proc`, for it need not be open to be read. A user who does not own it may still have access; if not,
+            // the next call reports it.
+            let _ = chmod(format!("/proc/self/fd/{}", directory.as_raw_fd()), mode | Mode::RWXU);
         }
     }
 }

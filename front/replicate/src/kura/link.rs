@@ -1,5 +1,6 @@
 //! The way to a target's end: in this process, or by a stream.
 
+use super::idle::{Beating, OFTEN};
 use super::message::{ALIVE, Bounds, Reply, Request, Welcome, read_frame};
 use super::serve::BEAT;
 use super::sink::Sink;
@@ -133,15 +134,15 @@ fn patiently<T>(
 }
 
 /// A pipe to a program, to which is written for as long as bytes go or come. A socket has a time of its own.
-struct Patient<W> {
-    pipe: W,
+pub(super) struct Patient<W> {
+    pub(super) pipe: W,
     /// Bytes that have come the other way.
     moved: Arc<AtomicU64>,
     patience: Duration,
 }
 
 impl<W: Write + AsFd> Patient<W> {
-    fn new(pipe: W, moved: &Arc<AtomicU64>, patience: Duration) -> std::io::Result<Self> {
+    pub(super) fn new(pipe: W, moved: &Arc<AtomicU64>, patience: Duration) -> std::io::Result<Self> {
         ioctl_fionbio(&pipe, true)?;
         Ok(Self { pipe, moved: Arc::clone(moved), patience })
     }
@@ -217,7 +218,7 @@ impl Far {
         let mut far = Self::new(stdout, std::io::sink());
         let patient =
             Patient::new(stdin, &far.moved, timeout.max(LEAST_PATIENCE)).map_err(|error| error.to_string())?;
-        far.writer = Box::new(patient);
+        far.writer = Box::new(Beating::new(patient, OFTEN));
         (far.child, far.complaint) = (Some(child), complaint);
         Ok(far)
     }

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::io::{Error, ErrorKind, Read, Result};
 
 /// What both ends must speak.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 /// The most bytes of a frame: what is larger is nothing that an end of ours has sent.
 pub const MOST: usize = 64 << 20;
 /// The same of a frame of records, one of which is a whole directory: of about four million entries.
@@ -90,6 +90,8 @@ pub enum Request<'a> {
     },
     IsEmpty,
     Tree,
+    /// What could not be read of the tree that was told.
+    Unread,
     Mark {
         text: &'a [u8],
         durably: bool,
@@ -130,7 +132,8 @@ pub enum Request<'a> {
     /// Paths, and whether each is to be deleted as a directory, with all it holds: what is something else by now stays.
     Delete(Vec<(&'a [u8], bool)>),
     Touch(Vec<(&'a [u8], Meta, Attributes)>),
-    Digests(Vec<&'a [u8]>),
+    /// Paths, and of which a sum is wanted of attributes, not of contents.
+    Digests(Vec<(&'a [u8], bool)>),
     /// Away with all files that are not whole, but those of these paths.
     Sweep(Vec<&'a [u8]>),
     /// Its reply comes after all before it.
@@ -244,6 +247,7 @@ impl<'a> Request<'a> {
             Self::Digests(_) => 16,
             Self::Nothing => 17,
             Self::Sweep(_) => 18,
+            Self::Unread => 19,
         }
     }
 
@@ -268,8 +272,8 @@ impl<'a> Request<'a> {
             Self::Links(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
             Self::Delete(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
             Self::Touch(list) => paths(list.len(), length(list.iter().map(|(path, ..)| *path))),
-            Self::Digests(list) => paths(list.len(), length(list.iter().copied())),
-            Self::Sweep(_) => paths(FAILURES, FAILURES * PATH),
+            Self::Digests(list) => paths(list.len(), length(list.iter().map(|(path, _)| *path))),
+            Self::Sweep(_) | Self::Unread => paths(FAILURES, FAILURES * PATH),
         }
     }
 
@@ -283,7 +287,7 @@ impl<'a> Request<'a> {
                 put_bytes(&mut out, token);
                 out.push(HOLDS.iter().position(|known| known == hold).unwrap_or(0) as u8);
             }
-            Self::IsEmpty | Self::Tree | Self::Nothing => {}
+            Self::IsEmpty | Self::Tree | Self::Unread | Self::Nothing => {}
             Self::Mark { text, durably } => {
                 put_bytes(&mut out, text);
                 out.push((*durably).into());
@@ -328,11 +332,11 @@ impl<'a> Request<'a> {
                 put_bytes(out, path);
                 put_bytes(out, to);
             }),
-            Self::Delete(list) => put_list(&mut out, list, |out, (path, is_directory)| {
+            Self::Delete(list) | Self::Digests(list) => put_list(&mut out, list, |out, (path, which)| {
                 put_bytes(out, path);
-                out.push((*is_directory).into());
+                out.push((*which).into());
             }),
-            Self::Digests(list) | Self::Sweep(list) => put_list(&mut out, list, |out, path| put_bytes(out, path)),
+            Self::Sweep(list) => put_list(&mut out, list, |out, path| put_bytes(out, path)),
             Self::Touch(list) => put_list(&mut out, list, |out, (path, meta, attributes)| {
                 put_bytes(out, path);
                 meta.put(out);
@@ -369,9 +373,10 @@ impl<'a> Request<'a> {
             13 => Self::Links(list(reader, |it| Ok((it.bytes()?, it.bytes()?)))?),
             14 => Self::Delete(list(reader, |it| Ok((it.bytes()?, it.number()? != 0)))?),
             15 => Self::Touch(list(reader, |it| Ok((it.bytes()?, Meta::get(it)?, get_all(it)?)))?),
-            16 => Self::Digests(list(reader, Reader::bytes)?),
+            16 => Self::Digests(list(reader, |it| Ok((it.bytes()?, it.number()? != 0)))?),
             17 => Self::Nothing,
             18 => Self::Sweep(list(reader, Reader::bytes)?),
+            19 => Self::Unread,
             _ => return Err(broken()),
         })
     }
@@ -508,92 +513,4 @@ pub fn read_frame(stream: &mut impl Read, body: &mut Vec<u8>, most: usize) -> Re
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn messages_are_read_as_they_were_written() {
-        let at = At { path: b"d/f", in_place: true };
-        let attributes = vec![(b"user.a".to_vec(), b"1".to_vec())];
-        let meta = Meta { mode: 0o4755, uid: 1, gid: 2, modified: crate::tree::Time { s: -5, ns: 7 } };
-        let small =
-            |contents| Small { name: b"n", kind: Kind::Symlink, meta, attributes: attributes.clone(), contents };
-        let requests = [
-            Request::Hello { version: VERSION, path: b"x", token: b"t", hold: Hold::Worker },
-            Request::Hello { version: 1, path: b"x", token: b"t", hold: Hold::No },
-            Request::IsEmpty,
-            Request::Tree,
-            Request::Mark { text: b"{}", durably: true },
-            Request::Directories(vec![(b"d", meta)]),
-            Request::Batch { directory: b"", files: vec![small(None), small(Some(b"abc"[..].into()))] },
-            Request::Prepare(vec![(at, 1 << 40)]),
-            Request::Data { at, offset: 9, bytes: b"abc"[..].into() },
-            Request::Hole { at, offset: 1, length: 2 },
-            Request::Keep { at, offset: 1, length: 2 },
-            Request::Sums { at, seed: 3, block: 4096, ranges: vec![(0, 5), (7, 9)] },
-            Request::Finish { at, meta, attributes: attributes.clone() },
-            Request::Links(vec![(b"a", b"b")]),
-            Request::Delete(vec![(b"a", true), (b"", false)]),
-            Request::Touch(vec![(b"d", meta, attributes)]),
-            Request::Digests(vec![b"a"]),
-            Request::Sweep(vec![b"a"]),
-            Request::Nothing,
-        ];
-        for request in requests {
-            let (frame, mut body) = (request.frame(), Vec::new());
-            let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();
-            assert_eq!(Request::of(kind, &body).unwrap(), request);
-        }
-        let failures = vec![Failure::new(*b"a", "why")];
-        for reply in [
-            Reply::Done(failures.clone()),
-            Reply::Bytes(b"x".to_vec()),
-            Reply::Records(vec![b"r".to_vec()]),
-            Reply::Present(PRESENT.to_vec(), failures),
-            Reply::Refused("no".to_owned()),
-            Reply::Welcome(Welcome {
-                marker: b"{}\n".to_vec(),
-                above: "/a".to_owned(),
-                boot: "b".to_owned(),
-                lies_in: vec![(1, 2), (1, 3)],
-                owner: Some((7, 8)),
-            }),
-        ] {
-            let (frame, mut body) = (reply.frame(), Vec::new());
-            let kind = read_frame(&mut &frame[..], &mut body, MOST).unwrap().unwrap();
-            assert_eq!(Reply::of(kind, &body, 4).unwrap(), reply);
-        }
-    }
-
-    #[test]
-    fn a_reply_has_no_more_than_was_asked_for() {
-        let paths: Vec<Vec<u8>> = (0..100).map(|index| vec![b'p'; index]).collect();
-        let request = Request::Digests(paths.iter().map(Vec::as_slice).collect());
-        let failures = |count| -> Vec<Failure> {
-            let long = "c".repeat(CAUSE);
-            paths.iter().cycle().take(count).map(|path| Failure::new(path.clone(), &long)).collect()
-        };
-        let Bounds { bytes, items } = request.bounds();
-        let frame = Reply::Done(failures(100)).frame();
-        let mut body = Vec::new();
-        let kind = read_frame(&mut &frame[..], &mut body, bytes).unwrap().unwrap();
-        assert!(matches!(Reply::of(kind, &body, items), Ok(Reply::Done(failures)) if failures.len() == 100));
-        let frame = Reply::Done(failures(101)).frame();
-        assert!(Reply::of(0, &frame[5..], items).unwrap_err().to_string().contains("more than it was asked for"));
-        let frame = Reply::Bytes(vec![0; bytes]).frame();
-        let much = read_frame(&mut &frame[..], &mut body, bytes).unwrap_err().to_string();
-        assert!(much.contains("more than it was asked for"), "{much}");
-        // Whatever fits into a request has a reply that fits, too.
-        assert!(Request::Sweep(Vec::new()).bounds().bytes <= MOST);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_message_or_an_error(kind in 0..20_u8, body: Vec<u8>, stream: Vec<u8>) {
-            let _ = Request::of(kind, &body);
-            let _ = Reply::of(kind, &body, usize::MAX);
-            let _ = read_frame(&mut &stream[..], &mut Vec::new(), 99);
-        }
-    }
-}
+mod tests;

@@ -12,6 +12,8 @@
 mod compare;
 mod contents;
 mod entry;
+mod failed;
+mod idle;
 mod large;
 mod limit;
 mod link;
@@ -21,12 +23,12 @@ mod sink;
 mod tls;
 mod worker;
 
-pub use serve::{Service, serve_stream};
+pub use serve::{Service, serve_stdio, serve_stream};
 
 use crate::attributes::{self, Attributes};
-use crate::error::{Error, Failure, Result};
+use crate::error::{Error, Failure, GONE, Result};
 use crate::marker::{Held, Marker, hold};
-use crate::run::{CONTENTS, Carrier, Carry, Facts, Job, Options, Source, Verified, compare, lock};
+use crate::run::{Carrier, Carry, Facts, Job, Of, Options, Source, Summed, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
 use crate::tree::{Catalogue, Changed, Kind, Meta, Need, join, open_directory};
 use large::{Large, Larges};
@@ -57,11 +59,14 @@ pub(crate) struct Kura {
     control: Mutex<Option<Link>>,
     /// For what the target is taken; one that is a directory here, by this.
     held: OnceLock<(Hold, Option<Held>)>,
+    /// Which directory it is at another end, by device and inode: each way must lead there.
+    is: OnceLock<Option<(u64, u64)>>,
 }
 
 impl Kura {
     pub fn new(target: &Target, options: &Options) -> Self {
-        Self { target: target.clone(), options: options.clone(), control: Mutex::default(), held: OnceLock::new() }
+        let (control, held, is) = (Mutex::default(), OnceLock::new(), OnceLock::new());
+        Self { target: target.clone(), options: options.clone(), control, held, is }
     }
 
     fn failed(&self, why: impl ToString) -> Error {
@@ -72,12 +77,20 @@ impl Kura {
         if let Target::Local(path) = &self.target { Some(path) } else { None }
     }
 
+    /// The directory of this machine that is held.
+    fn held(&self) -> Option<&Held> {
+        self.held.get().and_then(|(_, held)| held.as_ref())
+    }
+
     /// A way of its own to the target.
     fn link(&self, hold: Hold) -> Result<Link> {
         let (far, path) = match &self.target {
             Target::Local(path) => {
-                let sink = Sink::open(path).map_err(|error| self.failed(error))?;
-                return Ok(Link::Near(Box::new(sink)));
+                let sink = match self.held() {
+                    Some(held) => held.directory().map(Sink::of),
+                    None => Sink::open(path, false),
+                };
+                return Ok(Link::Near(Box::new(sink.map_err(|error| self.failed(error))?)));
             }
             Target::Tcp { address, tls, path } => (self.reach(address, *tls), &**path),
             Target::Ssh { host, port, path } => (Far::ssh(host, *port, path, self.options.timeout), ""),
@@ -90,7 +103,10 @@ impl Kura {
             None => String::new(),
         };
         let hello = Request::Hello { version: VERSION, path: path.as_bytes(), token: token.trim().as_bytes(), hold };
-        far.and_then(|far| far.greet(&hello, self.options.timeout)).map_err(|why| self.failed(why))
+        let link = far.and_then(|far| far.greet(&hello, self.options.timeout)).map_err(|why| self.failed(why))?;
+        // What is mounted there may have gone since the first one came.
+        let is = link.welcome().map_err(|why| self.failed(why))?.lies_in.first().copied();
+        if *self.is.get_or_init(|| is) == is { Ok(link) } else { Err(self.failed(GONE)) }
     }
 
     fn reach(&self, address: &str, tls: bool) -> std::result::Result<Far, String> {
@@ -338,23 +354,22 @@ fn messages<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item =
     })
 }
 
-/// Files whose contents differ, by sums that both sides make at the same time.
-fn contents(source: &Source, link: &mut Link, files: &[(Vec<u8>, u64)]) -> std::result::Result<Vec<Failure>, String> {
-    let request = Request::Digests(files.iter().map(|(path, _)| &**path).collect());
+/// What differs, by sums that both sides make at the same time.
+fn differing(source: &Source, link: &mut Link, sums: &[Summed]) -> std::result::Result<Vec<Failure>, String> {
+    let request = Request::Digests(sums.iter().map(|sum| (&*sum.path, sum.of == Of::Attributes)).collect());
     let near = link.send(request)?;
-    let ours: Vec<std::io::Result<u128>> =
-        files.iter().map(|(path, _)| contents::digest_at(&source.root, path)).collect();
+    let ours: Vec<std::io::Result<u128>> = sums.iter().map(|sum| contents::sum_at(&source.root, sum)).collect();
     let reply = if near.is_some() { near } else { link.receive(true)? };
     let Some(Reply::Bytes(theirs)) =
-        reply.filter(|reply| matches!(reply, Reply::Bytes(theirs) if theirs.len() == 16 * files.len()))
+        reply.filter(|reply| matches!(reply, Reply::Bytes(theirs) if theirs.len() == 16 * sums.len()))
     else {
         return Err("it answers something else".to_owned());
     };
     let theirs = theirs.as_chunks::<16>().0.iter().map(|sum| u128::from_le_bytes(*sum));
-    let differ = files.iter().zip(ours).zip(theirs).filter_map(|(((path, _), ours), theirs)| match ours {
+    let differ = sums.iter().zip(ours).zip(theirs).filter_map(|((sum, ours), theirs)| match ours {
         Ok(ours) if ours == theirs => None,
-        Ok(_) => Some(Failure::new(path.clone(), CONTENTS)),
-        Err(error) => Some(Failure::new(path.clone(), cause(error))),
+        Ok(_) => Some(Failure::new(sum.path.clone(), sum.of.differ())),
+        Err(error) => Some(Failure::new(sum.path.clone(), cause(error))),
     });
     Ok(differ.collect())
 }
@@ -401,12 +416,15 @@ impl Carrier for Kura {
         Ok(self.ask(Request::IsEmpty)? == Reply::Bytes(vec![1]))
     }
 
-    fn tree(&self) -> Result<Option<Catalogue>> {
+    fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>> {
         if let Some(path) = self.local() {
             return crate::rsync::told(path).map(Some).map_err(|error| self.failed(error));
         }
-        match self.ask(Request::Tree)? {
-            Reply::Records(records) => Catalogue::of_records(records).map(Some).map_err(|error| self.failed(error)),
+        match (self.ask(Request::Tree)?, self.ask(Request::Unread)?) {
+            (Reply::Records(records), Reply::Done(unread)) => {
+                let catalogue = Catalogue::of_records(records).map_err(|error| self.failed(error))?;
+                Ok(Some((catalogue, unread)))
+            }
             _ => Err(self.failed("it answers something else")),
         }
     }
@@ -416,25 +434,30 @@ impl Carrier for Kura {
     }
 
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
+        if let Some((path, held)) = self.local().zip(self.held()) {
+            held.check(path).map_err(|error| self.failed(error))?;
+        }
         self.ask(Request::Mark { text: marker.text().as_bytes(), durably }).map(drop)
     }
 
     fn verify(&self, source: &Source, workers: usize) -> Result<Verified> {
-        let there = self.tree()?.unwrap_or_default();
-        let (differing, files) = compare(source, &there);
-        let (count, bytes) = (files.len() as u64, files.iter().map(|(_, size)| size).sum());
+        let (there, unread) = self.tree()?.unwrap_or_default();
+        let (mut found, sums) = compare(source, &there);
+        found.extend(unread);
+        let sizes = sums.iter().filter_map(|sum| sum.of.bytes());
+        let (files, bytes) = sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
         let next = AtomicUsize::new(0);
-        let differing = Mutex::new(differing);
-        // A message asks for so many files: their order is that of the scan.
-        let chunks: Vec<&[(Vec<u8>, u64)]> = files.chunks(32).collect();
+        let found = Mutex::new(found);
+        // A message asks for so many sums: their order is that of the scan.
+        let chunks: Vec<&[Summed]> = sums.chunks(32).collect();
         let worker = || -> Result<()> {
             if chunks.is_empty() {
                 return Ok(());
             }
             let mut link = self.link(Hold::No)?;
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                let differ = contents(source, &mut link, chunk).map_err(|why| self.failed(why))?;
-                lock(&differing).extend(differ);
+                let differ = differing(source, &mut link, chunk).map_err(|why| self.failed(why))?;
+                lock(&found).extend(differ);
             }
             Ok(())
         };
@@ -442,7 +465,7 @@ impl Carrier for Kura {
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
             threads.into_iter().try_for_each(joined)
         })?;
-        Ok(Verified { files: count, bytes, seconds: 0.0, differing: std::mem::take(&mut *lock(&differing)) })
+        Ok(Verified { files, bytes, seconds: 0.0, differing: std::mem::take(&mut *lock(&found)) })
     }
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {

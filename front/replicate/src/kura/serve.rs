@@ -1,5 +1,6 @@
 //! The target's kura: serves a stream of requests, or all who connect.
 
+use super::idle::{Awaited, IDLE};
 use super::link::{Counted, tend};
 use super::message::{ALIVE, Hold, MOST, MOST_RECORD, RECORDS, Reply, Request, VERSION, Welcome, read_frame};
 use super::sink::Sink;
@@ -8,8 +9,10 @@ use crate::marker::Marker;
 use crate::run::lock;
 use rustls::ServerConfig;
 use std::collections::VecDeque;
-use std::io::{BufReader, BufWriter, Error, Read, Result, Write};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Error, Read, Result, Write, stdin, stdout};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -24,7 +27,7 @@ const GREETING: Duration = Duration::from_secs(10);
 const STRANGERS: usize = 256;
 /// A reply does not wait longer than this for what comes behind it.
 const SOON: Duration = Duration::from_millis(1);
-/// A source whose machine does not acknowledge for some of this is gone.
+/// A source whose machine does not acknowledge for some of this is gone, and one behind ssh that says nothing for all of it.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// How often an end says that it is alive.
@@ -32,7 +35,15 @@ pub(super) const BEAT: Duration = Duration::from_secs(2);
 
 /// Serves the copy in one directory on a stream, until its end. Whoever has the stream may change the copy.
 pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write + Send) -> Result<()> {
-    serve(reader, writer, |_, _, hold| Opened::at(root, hold, || Sink::open(root)).map_err(|error| error.to_string()))
+    serve(reader, writer, |_, _, hold| {
+        Opened::at(root, hold, |makes| Sink::open(root, makes)).map_err(|error| error.to_string())
+    })
+}
+
+/// The same on this program's own streams, until nothing has come for a while.
+pub fn serve_stdio(root: &Path) -> Result<()> {
+    let stdin: File = stdin().as_fd().try_clone_to_owned()?.into();
+    serve_stream(root, Awaited(stdin, SILENCE), stdout())
 }
 
 /// What is at a path.
@@ -44,9 +55,9 @@ enum Opened {
 
 impl Opened {
     /// What is at a path, where a copy is made only for a run, and not in another copy.
-    fn at(path: &Path, hold: Hold, open: impl FnOnce() -> Result<Sink>) -> Result<Self> {
+    fn at(path: &Path, hold: Hold, open: impl FnOnce(bool) -> Result<Sink>) -> Result<Self> {
         let makes = hold == Hold::Run && Marker::above(path).is_none();
-        if makes || path.is_dir() { open().map(Self::Copy) } else { Welcome::of(path).map(Self::Nothing) }
+        if makes || path.is_dir() { open(makes).map(Self::Copy) } else { Welcome::of(path).map(Self::Nothing) }
     }
 
     /// What it says of itself is that of whoever has it by now.
@@ -65,7 +76,7 @@ impl Opened {
             (Self::Copy(sink), request) => sink.handle(request),
             (Self::Nothing(_), Request::IsEmpty) => Reply::Bytes(vec![1]),
             (Self::Nothing(_), Request::Tree) => Reply::Records(Vec::new()),
-            (Self::Nothing(_), Request::Nothing) => Reply::Done(Vec::new()),
+            (Self::Nothing(_), Request::Nothing | Request::Unread) => Reply::Done(Vec::new()),
             (Self::Nothing(_), _) => Reply::Refused("there is no copy".to_owned()),
         }
     }
@@ -141,7 +152,7 @@ impl Service {
             if path.components().any(|part| !matches!(part, Component::Normal(_))) {
                 return Err("the path leads out of what is served".to_owned());
             }
-            let opened = Opened::at(&self.root.join(path), hold, || Sink::beneath(&self.root, path));
+            let opened = Opened::at(&self.root.join(path), hold, |makes| Sink::beneath(&self.root, path, makes));
             let opened = opened.map_err(|error| format!("{}: {error}", path.display()))?;
             self.strangers.leave(stream);
             Ok(opened)
@@ -228,7 +239,16 @@ fn converse(
     let mut body = Vec::new();
     let mut open: Option<Opened> = None;
     let mut told = Instant::now();
+    let note = |reader: &BufReader<Counted<_>>| {
+        if reader.buffer().is_empty() {
+            answered.store(reader.get_ref().1.load(Relaxed), Relaxed);
+        }
+    };
     while let Some(kind) = read_frame(&mut reader, &mut body, if open.is_some() { MOST } else { HELLO })? {
+        if kind == IDLE[4] {
+            note(&reader);
+            continue;
+        }
         let request = Request::of(kind, &body)?;
         let reply = match (&mut open, request) {
             (Some(opened), request) => opened.handle(request),
@@ -257,9 +277,7 @@ fn converse(
         if is_first {
             known();
         }
-        if reader.buffer().is_empty() {
-            answered.store(reader.get_ref().1.load(Relaxed), Relaxed);
-        }
+        note(&reader);
         if reader.buffer().is_empty() || told.elapsed() > SOON {
             writer.flush()?;
             told = Instant::now();

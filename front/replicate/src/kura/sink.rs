@@ -6,15 +6,17 @@
 
 use super::contents::{READ, copy, digest, read_full, sum_blocks};
 use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_directory, take_place, times};
+use super::failed::{each, failed, is_full, one};
 use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
-use crate::error::{FULL, Failure};
+use crate::error::Failure;
 use crate::marker::{HELD, Marker, State, boot_of};
+use crate::mounts::sync_all;
 use crate::target::{identities, owner};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, flock,
-    fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, syncfs, unlinkat,
+    fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -44,6 +46,8 @@ pub struct Sink {
     large: Option<(Vec<u8>, File)>,
     /// Where large files are written that were prepared: no two in one place.
     prepared: HashSet<Vec<u8>>,
+    /// What could not be read of the tree that was told last.
+    unread: Vec<Failure>,
     is_root: bool,
 }
 
@@ -63,19 +67,23 @@ fn outside() -> Error {
 }
 
 impl Sink {
-    /// The end of the copy in a directory, which is made if there is none.
-    pub fn open(path: &Path) -> Result<Self> {
-        std::fs::create_dir_all(path)?;
+    /// The end of the copy in a directory, which is made if that is said.
+    pub fn open(path: &Path, makes: bool) -> Result<Self> {
+        if makes {
+            std::fs::create_dir_all(path)?;
+        }
         Ok(Self::of(rustix::fs::open(path, DIRECTORY, Mode::empty())?))
     }
 
-    /// The end of the copy in a directory beneath another one, to which no link leads.
-    pub fn beneath(root: &Path, path: &Path) -> Result<Self> {
+    /// The same in a directory beneath another one, to which no link leads.
+    pub fn beneath(root: &Path, path: &Path, makes: bool) -> Result<Self> {
         let mut at = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
         for part in path {
-            match mkdirat(&at, part, Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
+            if makes {
+                match mkdirat(&at, part, Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             at = openat2(&at, part, DIRECTORY, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
                 .map_err(|error| match error {
@@ -86,7 +94,8 @@ impl Sink {
         Ok(Self::of(at))
     }
 
-    fn of(root: OwnedFd) -> Self {
+    /// The end of the copy in an open directory.
+    pub fn of(root: OwnedFd) -> Self {
         Self {
             // Whatever is put under its name meanwhile.
             path: format!("/proc/self/fd/{}", root.as_raw_fd()).into(),
@@ -95,6 +104,7 @@ impl Sink {
             bequeaths: false,
             large: None,
             prepared: HashSet::new(),
+            unread: Vec::new(),
             is_root: rustix::process::geteuid().is_root(),
         }
     }
@@ -119,7 +129,13 @@ impl Sink {
 
     /// What there is to know before anything is asked.
     pub fn welcome(&self) -> Result<Welcome> {
-        Welcome::of(&self.path)
+        let mut welcome = Welcome::of(&self.path)?;
+        if let Some(itself) = welcome.lies_in.first_mut() {
+            // By its path it may be another one by now.
+            let is = fstat(&self.root)?;
+            *itself = (is.st_dev, is.st_ino);
+        }
+        Ok(welcome)
     }
 
     /// Does what is asked.
@@ -134,6 +150,7 @@ impl Sink {
                 Err(error) => Reply::Refused(error.to_string()),
             },
             Request::Tree => self.tree(),
+            Request::Unread => Reply::Done(std::mem::take(&mut self.unread)),
             Request::Mark { text, durably } => match self.mark(text, durably) {
                 Ok(()) => Reply::Done(Vec::new()),
                 Err(error) => Reply::Refused(error.to_string()),
@@ -143,9 +160,13 @@ impl Sink {
                 Ok(sums) => Reply::Bytes(sums),
                 Err(error) => Reply::Done(vec![failed(at.path, error)]),
             },
-            Request::Digests(paths) => Reply::Bytes(
-                paths.iter().flat_map(|path| self.digest(path).unwrap_or_default().to_le_bytes()).collect(),
-            ),
+            Request::Digests(list) => {
+                let mut digest = |(path, is_of_attributes)| {
+                    let sum = if is_of_attributes { self.digest_attributes(path) } else { self.digest(path) };
+                    sum.unwrap_or_default().to_le_bytes()
+                };
+                Reply::Bytes(list.into_iter().flat_map(&mut digest).collect())
+            }
             request => Reply::Done(self.change(request)),
         }
     }
@@ -160,7 +181,7 @@ impl Sink {
                     .map(|failure| Failure { path: crate::tree::join(directory, &failure.path), ..failure })
                     .collect(),
                 Err(error) => {
-                    let cause = cause(&error);
+                    let cause = super::failed::cause(&error);
                     files.iter().map(|file| Failure::new(crate::tree::join(directory, file.name), &cause)).collect()
                 }
             },
@@ -180,18 +201,19 @@ impl Sink {
         let marker = Marker::of_text(text).ok_or_else(|| Error::other("it was sent a marker that is none"))?;
         if durably && marker.state != State::Unfinished {
             // The marker must not be there before what it speaks of.
-            syncfs(&self.root)?;
+            sync_all(&self.root)?;
         }
         marker.write(&self.path, durably)
     }
 
-    fn tree(&self) -> Reply {
-        let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let how = Scan { threads, attributes: true };
-        let (records, unread) = scan(self.root.as_fd(), how, |directory| Some(directory.record()));
-        match unread.first() {
-            Some(unread) => Reply::Refused(format!("{}: {}", crate::error::escaped(&unread.path), unread.cause)),
-            None => Reply::Records(records),
+    fn tree(&mut self) -> Reply {
+        match crate::tree::told(self.root.as_fd()) {
+            Ok((records, mut unread)) => {
+                unread.truncate(FAILURES);
+                self.unread = unread;
+                Reply::Records(records)
+            }
+            Err(error) => Reply::Refused(error.to_string()),
         }
     }
 
@@ -206,7 +228,10 @@ impl Sink {
     }
 
     fn open_directory(&self, path: &[u8]) -> Result<OwnedFd> {
-        Ok(crate::tree::open_directory(self.root.as_fd(), path)?)
+        match crate::tree::open_directory(self.root.as_fd(), path) {
+            Err(Errno::ACCESS) => Ok(crate::tree::find_directory(self.root.as_fd(), path)?),
+            opened => Ok(opened?),
+        }
     }
 
     /// The open directory of a path, and its name there.
@@ -399,13 +424,13 @@ impl Sink {
         }
     }
 
-    /// Takes a part from the earlier version.
+    /// Takes a part from the earlier version. What of it cannot be read is compared with what is there instead, and sent.
     fn keep(&mut self, at: At<'_>, offset: u64, length: u64) -> Result<()> {
         let (parent, own_name) = self.parent(at.path)?;
         let old: File = openat(parent, name(own_name), READ, Mode::empty())?.into();
         let length = old.metadata()?.len().saturating_sub(offset).min(length);
         let written = copy(&old, self.large(at)?, offset, length);
-        self.leave_if_full(at, written)
+        if written.as_ref().is_err_and(is_full) { self.leave_if_full(at, written) } else { Ok(()) }
     }
 
     /// 128 bits for each block of each range, in order. A block at the end may be short.
@@ -477,7 +502,7 @@ impl Sink {
     fn sweep(&self, keep: &[&[u8]]) -> Vec<Failure> {
         let kept: HashSet<Vec<u8>> = keep.iter().map(|path| Self::writing(At { path, in_place: false })).collect();
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let (left, _) = scan(self.root.as_fd(), Scan { threads, attributes: false }, |directory| {
+        let (left, _) = scan(self.root.as_fd(), Scan { threads, attributes: false, opens: false }, |directory| {
             (!directory.unfinished.is_empty()).then_some((directory.path, directory.unfinished))
         });
         let sweep = |path: &[u8], names: &[Box<[u8]>]| -> Result<()> {
@@ -506,6 +531,15 @@ impl Sink {
         describe(parent, at, Kind::File, meta, attributes, how)
     }
 
+    /// A sum of the attributes of an entry, or of a directory.
+    fn digest_attributes(&mut self, path: &[u8]) -> Result<u128> {
+        if path.is_empty() {
+            return attributes::digest(self.root.as_fd(), b".");
+        }
+        let (parent, at) = self.parent(path)?;
+        attributes::digest(parent, at)
+    }
+
     /// A sum of a file's contents.
     fn digest(&mut self, path: &[u8]) -> Result<u128> {
         let (parent, at) = self.parent(path)?;
@@ -524,45 +558,6 @@ impl Welcome {
 
 fn describe_small(directory: BorrowedFd<'_>, at: &[u8], file: &Small<'_>, how: How<'_>) -> Result<()> {
     describe(directory, at, file.kind, &file.meta, &file.attributes, how)
-}
-
-fn is_full(error: &Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-}
-
-fn cause(error: &Error) -> String {
-    if is_full(error) {
-        return FULL.to_owned();
-    }
-    format!(
-        "target: {}",
-        Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))
-            .to_string()
-            .split(" (os")
-            .next()
-            .unwrap_or_default()
-    )
-}
-
-pub(super) fn failed(path: &[u8], error: Error) -> Failure {
-    if error.raw_os_error().is_some() {
-        Failure::new(path, cause(&error))
-    } else {
-        Failure::new(path, format!("target: {error}"))
-    }
-}
-
-fn one(path: &[u8], done: Result<()>) -> Vec<Failure> {
-    done.err().map(|error| failed(path, error)).into_iter().collect()
-}
-
-fn each<'a, T>(list: &'a [T], mut one: impl FnMut(&'a T) -> (&'a [u8], Result<()>)) -> Vec<Failure> {
-    list.iter()
-        .filter_map(|item| {
-            let (path, done) = one(item);
-            done.err().map(|error| failed(path, error))
-        })
-        .collect()
 }
 
 #[cfg(test)]

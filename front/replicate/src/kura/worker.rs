@@ -2,11 +2,11 @@
 
 use super::compare::Comparing;
 use super::contents::{READ, read_full};
+use super::failed::failed;
 use super::large::{Large, Larges};
 use super::limit::Limit;
 use super::link::Link;
 use super::message::{Present, Reply, Request, Small};
-use super::sink::failed;
 use crate::attributes;
 use crate::balance::{Piece, Unit};
 use crate::error::{CHANGED, Failure};
@@ -318,11 +318,15 @@ impl<'a> Worker<'a> {
         while offset < range.end {
             let part = (range.end - offset).min(CHUNK as u64) as usize;
             let count = read_full(file, offset, &mut ours[..part])?;
-            if let Link::Near(sink) = &mut self.link {
-                let there = sink.read(large.at(), offset, &mut theirs[..count])?;
-                theirs[there..count].fill(0);
-            }
-            let runs = runs(&ours[..count], &theirs[..count]);
+            let Link::Near(sink) = &mut self.link else { return Ok(()) };
+            let runs = match sink.read(large.at(), offset, &mut theirs[..count]) {
+                Ok(there) => {
+                    theirs[there..count].fill(0);
+                    runs(&ours[..count], &theirs[..count])
+                }
+                // What cannot be read there is written anew.
+                Err(_) => std::iter::once(0..count).collect(),
+            };
             let differing: usize = runs.iter().map(ExactSizeIterator::len).sum();
             self.count((part - differing) as u64);
             for run in runs {

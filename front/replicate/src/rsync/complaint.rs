@@ -120,10 +120,12 @@ const BARE: [(&str, &str); 8] = [
 
 /// What says nothing of files: how rsync ended, a file that it takes up again by itself, and what ssh has to say.
 fn is_noise(line: &[u8]) -> bool {
-    const BEGINNINGS: [&str; 6] = [
+    const BEGINNINGS: [&str; 7] = [
         "rsync error:",
         "rsync warning:",
         "rsync: connection unexpectedly closed",
+        // What is in that has a line of its own, if it matters.
+        "WARNING: parent dir is absent in the file list: ",
         "Warning: Permanently added ",
         // Of keys that a later machine could find out.
         "** ",

@@ -7,18 +7,20 @@
 
 mod complaint;
 mod left;
+mod lists;
 mod look;
 mod process;
 
 use crate::error::{CHANGED, Error, Failure, Result};
 use crate::marker::{Held, Marker, State, hold};
+use crate::mounts::sync_all;
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
+use crate::tree::{self, Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
 use complaint::Ending;
 use look::except;
 use process::{Done, Process};
-use rustix::fs::{AtFlags, Mode, OFlags, statat, syncfs};
+use rustix::fs::{AtFlags, Mode, OFlags, statat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -34,6 +36,8 @@ const LEAST_S: f64 = 0.5;
 const LEAST_STARTS: f64 = 4.0;
 /// Has rsync compare contents where sizes and times are the same.
 const COMPARE: &str = "--ignore-times";
+/// Has what is no directory take the place of one, and of all it holds. Only for what the scan saw: by now a directory may be away.
+const REPLACE: &str = "--force";
 /// What it takes to start one over ssh, in seconds, where nobody has seen it yet.
 const SSH_S: f64 = 0.5;
 
@@ -89,7 +93,7 @@ impl Rsync {
         let mut process = Process::on(node);
         // Links, permissions, times, owners, devices. Times are compared to the nanosecond: by itself rsync passes over a file
         // that was written twice within a second and kept its size.
-        process.args(["-lptgoD", "--modify-window=-1", "--numeric-ids", "--force"]);
+        process.args(["-lptgoD", "--modify-window=-1", "--numeric-ids"]);
         process.args(more);
         process.args(self.except_copies());
         if carry.is_suspect {
@@ -131,6 +135,17 @@ impl Rsync {
             done = work(node);
         }
         done
+    }
+
+    /// Marks a directory of this machine, if it is still the one that is held.
+    fn mark_here(&self, root: &Path, marker: &Marker, durably: bool) -> std::io::Result<()> {
+        let held = self.held.get().and_then(Option::as_ref);
+        held.map_or(Ok(()), |held| held.check(root))?;
+        if durably && marker.state != State::Unfinished {
+            // That of before the run is told what could not be written in it.
+            sync_all(held.map_or_else(|| open(root), Held::directory)?)?;
+        }
+        marker.write(&held.map_or_else(|| root.to_owned(), Held::path), durably)
     }
 
     fn failed(&self, done: &Done) -> Error {
@@ -198,7 +213,7 @@ impl Carrier for Rsync {
         self.is_empty_there()
     }
 
-    fn tree(&self) -> Result<Option<Catalogue>> {
+    fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>> {
         let Some(root) = self.local_root() else { return Ok(None) };
         told(root).map(Some).map_err(|error| Error::target(self.target.to_string(), error))
     }
@@ -209,13 +224,9 @@ impl Carrier for Rsync {
 
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()> {
         if let Some(root) = self.local_root() {
-            let marked = std::fs::create_dir_all(root).and_then(|()| {
-                if durably && marker.state != State::Unfinished {
-                    syncfs(open(root)?)?;
-                }
-                marker.write(root, durably)
-            });
-            return marked.map_err(|error| Error::target(self.target.to_string(), error));
+            return self
+                .mark_here(root, marker, durably)
+                .map_err(|error| Error::target(self.target.to_string(), error));
         }
         let folder = tempfile::tempdir().map_err(|cause| Error::state(Path::new("a temporary folder"), cause))?;
         let path = folder.path().join(OsStr::from_bytes(MARKER));
@@ -247,7 +258,7 @@ impl Carrier for Rsync {
         }
         differing.extend(done.failures(std::slice::from_ref(&source.path), [b".".to_vec()]));
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false }, |directory| {
+        let (sizes, _) = scan(source.root.as_fd(), Scan { threads, attributes: false, opens: false }, |directory| {
             let files = directory.entries.iter().filter(|entry| entry.kind == Kind::File);
             Some(files.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.size_bytes)))
         });
@@ -268,18 +279,14 @@ impl Carrier for Rsync {
             // its directories have their times afterwards.
             let began = Instant::now();
             self.delete(carry, gone)?;
-            let links = changes.links.keys().map(|&(directory, entry)| Job { directory, entry });
-            let jobs: Vec<Job> = carry.plan.jobs.iter().copied().chain(links).collect();
-            let all = paths(changes, |changed| changed.has_new_meta).chain(jobs.iter().map(|job| job.path(changes)));
-            self.list(carry, compared(&carry.plan.jobs, changes), all)?;
-            carry.fail(changed_meanwhile(carry, &jobs));
+            self.little(carry)?;
             carry.progress.workers()[0].add(carry.plan.files(), carry.plan.bytes());
             carry.progress.workers()[0].worked(began.elapsed());
             return Ok(());
         }
         let made = if carry.was_empty { made_on_the_way(carry) } else { HashSet::new() };
         let is_left = |changed: &Changed| !made.contains(&*changed.directory.path);
-        self.list(carry, None, paths(changes, |changed| changed.is_new && is_left(changed)))?;
+        self.directories(carry, |changed| changed.is_new && is_left(changed))?;
         self.work(carry)?;
         carry.progress.finish();
         if carry.is_known {
@@ -290,12 +297,8 @@ impl Carrier for Rsync {
         }
         // Whoever could not carry everything may not have come to its directories.
         let has_failed = !lock(&carry.failures).is_empty();
-        self.list(carry, None, paths(changes, |changed| changed.has_new_meta && (has_failed || is_left(changed))))
+        self.directories(carry, |changed| changed.has_new_meta && (has_failed || is_left(changed)))
     }
-}
-
-fn paths(changes: &Changes, which: impl Fn(&Changed) -> bool) -> impl Iterator<Item = Vec<u8>> {
-    changes.directories.iter().filter(move |changed| which(changed)).map(|changed| changed.directory.path.clone())
 }
 
 /// Directories that workers make on their way to what they carry, and whose times and permissions they set at their end, the last
@@ -318,75 +321,6 @@ fn made_on_the_way<'c>(carry: &Carry<'c>) -> HashSet<&'c [u8]> {
 }
 
 impl Rsync {
-    /// One rsync over a list of paths, in which the directories are not gone into; and one for the root itself, into which rsync
-    /// goes wherever it is named.
-    fn list(&self, carry: &Carry<'_>, how: Option<&str>, paths: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        let (root, inner): (Vec<_>, Vec<_>) = paths.partition(Vec::is_empty);
-        for (paths, except) in [(inner, None), (root, Some("--exclude=/*"))] {
-            self.run_list(carry, paths.into_iter(), |node| {
-                let mut process = self.copying(carry, node.source.as_deref(), &["--dirs", "-HAXS"]);
-                process.args(how).args(except);
-                process
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Deletes what the source has no more. From this machine, which has seen that, and in a process of its own: one with
-    /// another list, or on a node where the source is not mounted, would delete whatever it does not find just then.
-    fn delete(&self, carry: &Carry<'_>, gone: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        self.run_list(carry, gone, |_| self.copying(carry, None, &["--dirs", "-HAXS", "--delete-missing-args"]))
-    }
-
-    fn run_list(
-        &self,
-        carry: &Carry<'_>,
-        paths: impl Iterator<Item = Vec<u8>>,
-        process: impl Fn(&Node) -> Process,
-    ) -> Result<()> {
-        let paths: Vec<Vec<u8>> = paths.collect();
-        if paths.is_empty() {
-            return Ok(());
-        }
-        let counter = &carry.progress.workers()[0];
-        let done = self.by_any(|node| {
-            let process = process(node);
-            let done =
-                process.carry(&carry.source.path, &paths, self.root(node), |_, _, sent_bytes| counter.sent(sent_bytes));
-            let done = done.map_err(|cause| Error::target("rsync", cause))?;
-            if done.ending() == Ending::Lost { Err(self.failed(&done)) } else { Ok(done) }
-        })?;
-        carry.fail(done.failures(&self.roots(carry), paths));
-        Ok(())
-    }
-
-    /// Deletes what is only at a target that cannot tell what it has. From this machine, which has seen what the source has:
-    /// one where it is not mounted would delete everything. rsync looks at the source anew: not where files could not be carried,
-    /// which may be gone with what was mounted there, nor where a directory could not be read, which may have moved.
-    fn delete_strangers(&self, carry: &Carry<'_>, has_failed: bool) -> Result<()> {
-        if has_failed || !carry.source.is_in_place() {
-            let cause = "what only the target has was not deleted, for something of the source was not there: the next run looks";
-            carry.fail([Failure::new(".", cause)]);
-            return Ok(());
-        }
-        let done = self.by_any(|node| {
-            let mut process = Process::on(None);
-            process.args([
-                "-rlD",
-                "--delete",
-                "--force",
-                "--existing",
-                "--ignore-existing",
-                "--exclude=/.kura-replica",
-            ]);
-            process.args(self.except_copies()).args([slashed(&carry.source.path)]).args([self.root(node)]);
-            let done = process.run(&[], |_| {}).map_err(|cause| Error::target("rsync", cause))?;
-            if matches!(done.ending(), Ending::Lost | Ending::Broken) { Err(self.failed(&done)) } else { Ok(done) }
-        })?;
-        carry.fail(done.failures(&self.roots(carry), [b".".to_vec()]));
-        Ok(())
-    }
-
     /// All workers, until nothing is left to be handed out.
     fn work(&self, carry: &Carry<'_>) -> Result<()> {
         let mut links = Links::new();
@@ -474,6 +408,7 @@ impl Rsync {
         let is_shared = jobs.iter().any(|job| job.need(carry.changes) == Need::SHARED);
         let in_place: &[&str] = if self.in_place && !is_shared { &["--inplace", "--no-W"] } else { &[] };
         let mut process = self.copying(carry, node.source.as_deref(), in_place);
+        process.args([REPLACE]);
         process.args(compared(jobs, carry.changes));
         process.args(extras(jobs, &names, carry));
         let counter = &carry.progress.workers()[worker];
@@ -578,19 +513,11 @@ pub(crate) fn is_empty(root: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// What a directory of this machine has.
-pub(crate) fn told(root: &Path) -> std::io::Result<Catalogue> {
+/// What a directory of this machine has, and what of it cannot be read.
+pub(crate) fn told(root: &Path) -> std::io::Result<(Catalogue, Vec<Failure>)> {
     if !root.try_exists()? {
-        return Ok(Catalogue::default());
+        return Ok((Catalogue::default(), Vec::new()));
     }
-    let root = open(root)?;
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let (records, unread) =
-        scan(root.as_fd(), Scan { threads, attributes: true }, |directory| Some(directory.record()));
-    match unread.into_iter().find(|unread| unread.is_directory) {
-        Some(unread) => {
-            Err(std::io::Error::other(format!("{}: {}", crate::error::escaped(&unread.path), unread.cause)))
-        }
-        None => Catalogue::of_records(records),
-    }
+    let (records, unread) = tree::told(open(root)?.as_fd())?;
+    Ok((Catalogue::of_records(records)?, unread))
 }

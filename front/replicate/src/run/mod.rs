@@ -25,17 +25,17 @@ pub use verify::{Verified, verify};
 
 pub(crate) use place::is_held;
 pub(crate) use plan::{Job, Plan};
-pub(crate) use verify::{CONTENTS, compare};
+pub(crate) use verify::{Of, Summed, compare};
 
 use crate::balance::{Dealer, Learned};
 use crate::error::{Error, Failure, GONE, Result, STAYS};
 use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
-use crate::target::{Target, identities, owner, real};
+use crate::target::{Target, identities, leads_to, owner, real};
 use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, scan};
 use record::Done;
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -61,8 +61,7 @@ impl Source {
 
     /// Whether its path still leads to it: it may have been unmounted since.
     pub fn is_in_place(&self) -> bool {
-        let is = fstat(&self.root).map(|stat| (stat.st_dev, stat.st_ino));
-        identities(&self.path).first().is_some_and(|there| is == Ok(*there))
+        leads_to(&self.path, &self.root)
     }
 
     /// As a marker names it.
@@ -141,8 +140,8 @@ pub(crate) trait Carrier: Sync {
     fn facts(&self, is_first: bool) -> Result<Facts>;
     /// Whether there is nothing at the target.
     fn is_empty(&self) -> Result<bool>;
-    /// What the target has; none where it cannot tell, and the workers compare.
-    fn tree(&self) -> Result<Option<Catalogue>>;
+    /// What the target has, and what of it cannot be read; none where it cannot tell, and the workers compare.
+    fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>>;
     /// Whether several workers may carry parts of a file.
     fn cuts(&self) -> bool;
     /// Marks the target. Durably: the marker, and before it all that the target has, unless the marker says that this is
@@ -169,14 +168,14 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let Facts { marker, boot, owner, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
     let is_left = catalogue.as_ref().is_some_and(|left| !is_suspect && options.trusts(left, marker.as_ref()));
-    let (known, doubted) = if is_left { (catalogue, None) } else { (carrier.tree()?, catalogue) };
+    let (known, doubted) = if is_left { (catalogue.map(whole), None) } else { (carrier.tree()?, catalogue) };
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
-    let (is_known, known) = (known.is_some(), known.unwrap_or_default());
+    let (is_known, (known, unread_there)) = (known.is_some(), known.unwrap_or_default());
     let there = Known { tree: &known, told: known.run().is_nil(), is_suspect };
     let left = if is_left { Some(&known) } else { doubted.as_ref() };
     let (mut changes, unread) = look(&source, there, left.filter(|_| !options.allow_empty), progress);
     changes.doubt(doubted.as_ref());
-    let failures = left_out(&mut changes, &unread, &known, options.worked_since);
+    let failures = [left_out(&mut changes, &unread, &known, options.worked_since), unread_there.clone()].concat();
     refuse_unread_root(&source, &unread)?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
     let learned = place.learned();
@@ -210,7 +209,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
     // What an earlier run has left to be made durable is this one's, even where there is nothing else to do.
     let has_open = has_work || marker.as_ref().is_some_and(|marker| marker.volatile);
-    let before = marker.and_then(|marker| marker.recovery_point);
+    let before = moment_before(marker, &source, place)?;
     let mark = |state, recovery_point| {
         let (boot, volatile) = (boot.clone(), has_open && !options.durable);
         Marker { source: source.name(), run, state, recovery_point, boot, volatile, lacks: false, released: None }
@@ -227,16 +226,28 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     carrier.mark(&mark(state, point), has_open && options.durable)?;
     if has_work {
         let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1, left };
-        done.remember(place, run, &known)?;
+        done.remember(place, if unread_there.is_empty() { run } else { Uuid::new_v4() }, &known)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
 }
 
+/// What a target has that could be read.
+fn whole(known: Catalogue) -> (Catalogue, Vec<Failure>) {
+    (known, Vec::new())
+}
+
 /// What a run has made of the target, and the moment of the source that it has; `before` is the one before the run.
 fn ended(failures: &[Failure], began: SystemTime, before: Option<String>) -> (State, Option<String>) {
     if failures.is_empty() { (State::Complete, Some(rfc3339(began))) } else { (State::Partial, before) }
+}
+
+/// The moment that the copy is of before a run. One of another source, or of what was there before, is not, and is forgotten.
+fn moment_before(marker: Option<Marker>, source: &Source, place: &Place) -> Result<Option<String>> {
+    let before = marker.filter(|marker| marker.source == source.name()).and_then(|marker| marker.recovery_point);
+    place.keep_point(before.is_some())?;
+    Ok(before)
 }
 
 /// What is not carried in any case: what could not be read, and what stays as it is where work since then is brought back.
@@ -249,7 +260,7 @@ fn left_out(changes: &mut Changes, unread: &[Unread], known: &Catalogue, worked_
 /// Scans the source and finds what has changed. `before` says what the last run found mounted in it.
 fn look(source: &Source, known: Known<'_>, before: Option<&Catalogue>, progress: &Progress) -> (Changes, Vec<Unread>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
-    let how = Scan { threads, attributes: known.told };
+    let how = Scan { threads, attributes: known.told, opens: false };
     let not_carried = Mutex::new(Vec::new());
     let (mut visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
         progress.saw(directory.entries.len() as u64);

@@ -105,6 +105,18 @@ impl Place {
         self.note(summary)
     }
 
+    /// Forgets the moment that the copy is of, unless it has one: another copy had, before it was adopted.
+    pub(crate) fn keep_point(&self, has_one: bool) -> Result<()> {
+        let path = self.folder.join("recovery-point");
+        if has_one {
+            return Ok(());
+        }
+        match std::fs::remove_file(&path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(Error::state(&path, cause)),
+            _ => Ok(()),
+        }
+    }
+
     /// Keeps what a run came to, and, of one that is complete, the moment that the copy is of.
     pub fn note(&self, summary: &Summary) -> Result<()> {
         self.write("last.json", summary)?;

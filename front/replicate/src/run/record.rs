@@ -5,7 +5,7 @@ use super::verify::MISSING;
 use crate::error::{Failure, Result};
 use crate::tree::{Catalogue, Changed, Changes, Directory, Entry, Need, Time, Unread, is_within};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
@@ -47,7 +47,10 @@ impl Done<'_> {
         let failed: HashSet<&[u8]> = self.failures.iter().map(|failure| &*failure.path).collect();
         let changed: Vec<_> = self.changes.directories.iter().map(|changed| as_named(changed, &failed)).collect();
         let changed = changed.iter().map(|directory| &**directory);
-        let again = Again::of(failed, changed.clone());
+        let mut again = Again::of(failed, changed.clone());
+        if !self.unread.is_empty() {
+            again.inodes.extend(self.with_unseen_names());
+        }
         let (since, until) = (time(self.since.checked_sub(TICK)), time(Some(SystemTime::now())));
         // Where another machine has the source, whose clock is ahead, what it has just changed is of later than now.
         let ahead = time(Some(SystemTime::now() + AHEAD));
@@ -60,6 +63,21 @@ impl Done<'_> {
         let kept = self.changes.kept.iter().filter(|index| !mounts.contains(known.path(**index)));
         let kept = kept.map(|&index| known.record(index));
         place.keep(run, changed.iter().map(Vec::as_slice).chain(kept).collect())
+    }
+
+    /// Files that were carried and have more names than were seen. The others may be in what could not be read: there they are to become
+    /// links to these, of which nothing will have changed.
+    fn with_unseen_names(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut seen: HashMap<(u64, u64), (u32, u32, bool)> = HashMap::new();
+        for changed in &self.changes.directories {
+            let entries = changed.directory.entries.iter().zip(&changed.needs);
+            for (entry, need) in entries.filter(|(entry, _)| entry.links > 1) {
+                let (names, _, is_carried) = seen.entry(entry.inode).or_insert((0, entry.links, false));
+                *names += 1;
+                *is_carried |= *need != Need::Nothing;
+            }
+        }
+        seen.into_iter().filter(|(_, (names, links, is_carried))| *is_carried && names < links).map(|(inode, _)| inode)
     }
 
     fn unread_paths(&self) -> HashSet<&[u8]> {

@@ -1,4 +1,5 @@
 mod again;
+mod daemon;
 mod links;
 mod meanwhile;
 mod rsync;
@@ -6,6 +7,7 @@ mod rsync;
 use super::*;
 use crate::balance::Cost;
 use crate::tree::Need;
+use daemon::Daemon;
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -70,11 +72,22 @@ impl Pair {
         known: Option<Catalogue>,
         meddle: impl FnOnce(),
     ) -> Vec<Failure> {
+        let carrier = options.carrier(target);
+        carrier.hold(true).unwrap();
+        self.carried_by(&*carrier, options, known, meddle).unwrap()
+    }
+
+    fn carried_by(
+        &self,
+        carrier: &dyn Carrier,
+        options: &Options,
+        known: Option<Catalogue>,
+        meddle: impl FnOnce(),
+    ) -> Result<Vec<Failure>> {
         let (source, progress, is_known) = (Source::open(&self.source).unwrap(), Progress::default(), known.is_some());
         let known = known.unwrap_or_default();
         let known = Known { tree: &known, told: !is_known, is_suspect: false };
         let (changes, unread) = look(&source, known, None, &progress);
-        let carrier = options.carrier(target);
         let plan = Plan::of(&changes, options, carrier.cuts(), &Cost::default());
         progress.carry(plan.files(), plan.bytes(), options.all_workers());
         let carry = Carry {
@@ -94,8 +107,8 @@ impl Pair {
             failures: Mutex::default(),
         };
         meddle();
-        carrier.carry(&carry).unwrap();
-        std::mem::take(&mut *lock(&carry.failures))
+        carrier.carry(&carry)?;
+        Ok(std::mem::take(&mut *lock(&carry.failures)))
     }
 
     /// As a job that was added.
@@ -116,59 +129,6 @@ impl Pair {
         let marker = Marker::read(&self.copy).unwrap().unwrap();
         let cut = Marker { run: Uuid::new_v4(), state: State::Unfinished, boot, ..marker };
         cut.write(&self.copy, false).unwrap();
-    }
-}
-
-/// An rsync daemon that dies with its test.
-struct Daemon(Child, String);
-
-impl Daemon {
-    fn of(pair: &Pair) -> Self {
-        let began = Instant::now();
-        loop {
-            // Somebody may take the port before the daemon does.
-            if let Some(daemon) = Self::on_a_port(pair) {
-                return daemon;
-            }
-            assert!(began.elapsed() < Duration::from_mins(1), "no daemon");
-        }
-    }
-
-    fn on_a_port(pair: &Pair) -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap().port();
-        let file = pair.folder.path().join("rsyncd.conf");
-        let module = pair.folder.path().join("module");
-        let text = format!(
-            "port = {port}\naddress = 127.0.0.1\nuse chroot = no\nuid = 0\ngid = 0\n[m]\npath = {}\nread only = no\n",
-            module.display()
-        );
-        fs::write(&file, text).unwrap();
-        let mut command = Command::new("rsync");
-        command.args(["--daemon", "--no-detach"]).arg(format!("--config={}", file.display())).stdin(Stdio::null());
-        let mut daemon = Self(command.spawn().unwrap(), format!("rsync://127.0.0.1:{port}/m"));
-        while daemon.0.try_wait().unwrap().is_none() {
-            let mut greeting = [0; 8];
-            let greets = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
-                stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-                stream.read_exact(&mut greeting)
-            });
-            if greets.is_ok() {
-                return (greeting == *b"@RSYNCD:").then_some(daemon);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        None
-    }
-
-    fn target(&self, path: &str) -> Target {
-        format!("{}/{path}", self.1).parse().unwrap()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

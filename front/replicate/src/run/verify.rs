@@ -36,11 +36,41 @@ pub fn verify(source: &Path, target: &Target, options: &Options) -> Result<Verif
     Ok(verified)
 }
 
-/// What differs between the source's tree and the one that the target tells, contents apart, and the files whose
-/// contents are to be compared: paths and sizes.
-pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<(Vec<u8>, u64)>) {
+/// What is to be compared by sums of both sides.
+pub(crate) struct Summed {
+    pub path: Vec<u8>,
+    pub of: Of,
+}
+
+/// Of what a sum is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// Of a file.
+    Contents { bytes: u64 },
+    /// Extended ones, of whatever has any at both sides.
+    Attributes,
+}
+
+impl Of {
+    /// What is told where the sums differ.
+    pub fn differ(self) -> &'static str {
+        match self {
+            Self::Contents { .. } => "contents differ",
+            Self::Attributes => "extended attributes or access control lists differ",
+        }
+    }
+
+    /// Of contents.
+    pub fn bytes(self) -> Option<u64> {
+        if let Self::Contents { bytes } = self { Some(bytes) } else { None }
+    }
+}
+
+/// What differs between the source's tree and the one that the target tells, contents and values of attributes apart, and what is to be
+/// compared for those.
+pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<Summed>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true }, Some);
+    let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true, opens: false }, Some);
     let not_carried = here.iter().flat_map(Directory::not_carried);
     let mut differing: Vec<Failure> = unread
         .into_iter()
@@ -51,7 +81,7 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
         .filter_map(|index| Directory::of_record(there.record(index)).ok())
         .map(|directory| (directory.path.clone(), directory))
         .collect();
-    let (mut files, mut inodes) = (Vec::new(), Inodes::default());
+    let (mut sums, mut inodes) = (Vec::new(), Inodes::default());
     for directory in here {
         let Some(copy) = there.remove(&directory.path) else {
             differing.push(Failure::new(directory.path, MISSING));
@@ -59,6 +89,8 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
         };
         if directory.meta != copy.meta || directory.has_attributes != copy.has_attributes {
             differing.push(Failure::new(directory.path.clone(), "owner, permissions, times or attributes differ"));
+        } else if directory.has_attributes {
+            sums.push(Summed { path: directory.path.clone(), of: Of::Attributes });
         }
         let mut copies: BTreeMap<&[u8], &Entry> = copy.entries.iter().map(|entry| (&*entry.name, entry)).collect();
         for entry in &directory.entries {
@@ -67,15 +99,18 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
             let how = differs(entry, copy);
             match how.or_else(|| copy.filter(|copy| !inodes.agree(entry, copy)).map(|_| "hard links differ")) {
                 Some(how) => differing.push(Failure::new(path, how)),
-                None if entry.kind == Kind::File => files.push((path, entry.size_bytes)),
-                None => {}
+                None => {
+                    let attributes = entry.has_attributes.then_some(Of::Attributes);
+                    let contents = (entry.kind == Kind::File).then_some(Of::Contents { bytes: entry.size_bytes });
+                    sums.extend(attributes.into_iter().chain(contents).map(|of| Summed { path: path.clone(), of }));
+                }
             }
         }
         let strangers = copies.into_keys().map(|name| Failure::new(join(&directory.path, name), ONLY_THERE));
         differing.extend(strangers);
     }
     differing.extend(there.into_keys().map(|path| Failure::new(path, ONLY_THERE)));
-    (differing, files)
+    (differing, sums)
 }
 
 const ONLY_THERE: &str = "only the target has it";
@@ -109,6 +144,3 @@ fn differs(here: &Entry, there: Option<&Entry>) -> Option<&'static str> {
         None
     }
 }
-
-/// What carriers say of contents.
-pub(crate) const CONTENTS: &str = "contents differ";

@@ -6,8 +6,8 @@ mod scan;
 
 pub use catalogue::Catalogue;
 pub use changes::{Changed, Changes, Known, Need, is_under, is_within};
-pub(crate) use scan::open_directory;
 pub use scan::{Scan, Unread, scan};
+pub(crate) use scan::{find_directory, open_directory, told};
 
 use crate::codec::{Reader, broken, put, put_bytes, put_signed};
 use rustix::fs::{FileType, Stat};

@@ -4,11 +4,12 @@
 //! somebody who swaps a directory for a link meanwhile does not lead the scan elsewhere.
 
 use super::{Directory, Entry, Kind, Time, is_marker, is_unfinished, join, meta};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat, openat2, readlinkat, statat};
+use crate::error::Failure;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, chmod, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +31,8 @@ pub struct Scan {
     pub threads: usize,
     /// Whether to look for extended attributes: a call more for each entry.
     pub attributes: bool,
+    /// Whether directories that forbid their owner to read them are opened for it: of a copy, whose owner this is.
+    pub opens: bool,
 }
 
 /// A directory to be read, and the device of the one that it is in; of the root, none.
@@ -53,10 +56,11 @@ pub fn scan<T: Send>(
 ) -> (Vec<T>, Vec<Unread>) {
     let queue = Mutex::new(Queue { waiting: vec![Waiting::default()], busy: 0 });
     let changed = Condvar::new();
+    let closed = Mutex::new(Vec::new());
     let work = || {
         let (mut visited, mut unread) = (Vec::new(), Vec::new());
         while let Some((path, above)) = next(&queue, &changed) {
-            let read = Reading { root, how, unread: &mut unread }.directory(path, above);
+            let read = Reading { root, how, unread: &mut unread, closed: &closed }.directory(path, above);
             let (directory, inner) =
                 read.map_or_else(|| (None, Vec::new()), |(directory, inner)| (Some(directory), inner));
             let mut queue = lock(&queue);
@@ -81,6 +85,7 @@ pub fn scan<T: Send>(
         );
         done
     });
+    close(root, closed);
     let (mut visited, mut unread) = (Vec::new(), Vec::new());
     for (of_thread, unread_of_thread) in done {
         visited.extend(of_thread);
@@ -110,16 +115,66 @@ fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Waiting> {
 
 /// Opens the directory at a path under `root`; the root itself where the path is empty. No link on the way is followed.
 pub(crate) fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    open(root, path, OFlags::RDONLY)
+}
+
+/// The same, not to be read: what is in it can be reached by that, where its permissions forbid more.
+pub(crate) fn find_directory(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    open(root, path, OFlags::PATH)
+}
+
+fn open(root: BorrowedFd<'_>, path: &[u8], how: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let flags = how | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     openat2(root, OsStr::from_bytes(path), flags, Mode::empty(), within)
+}
+
+/// What a copy has under its open root, as a catalogue keeps it, and what of it cannot be read.
+///
+/// # Errors
+/// Its root cannot be.
+pub(crate) fn told(root: BorrowedFd<'_>) -> std::io::Result<(Vec<Vec<u8>>, Vec<Failure>)> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let how = Scan { threads, attributes: true, opens: true };
+    let (records, unread) = scan(root, how, |directory| Some(directory.record()));
+    if let Some(root) = unread.iter().find(|unread| unread.path.is_empty()) {
+        return Err(std::io::Error::other(root.cause.clone()));
+    }
+    let unread = unread.into_iter().map(|unread| Failure::new(unread.path, format!("target: {}", unread.cause)));
+    Ok((records, unread.collect()))
+}
+
+/// The same of one that its owner, who this is, may not read: from now on he may. Its permissions before are told.
+fn open_closed(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<(OwnedFd, Mode)> {
+    let before = permit(root, path, |mode| mode | Mode::RWXU).map_err(|_| Errno::ACCESS)?;
+    Ok((open_directory(root, path)?, before))
+}
+
+/// Sets permissions of the directory at a path under `root`; those that it had.
+fn permit(root: BorrowedFd<'_>, path: &[u8], to: impl Fn(Mode) -> Mode) -> rustix::io::Result<Mode> {
+    let directory = find_directory(root, path)?;
+    let before = Mode::from_raw_mode(fstat(&directory)?.st_mode);
+    chmod(format!("/proc/self/fd/{}", directory.as_raw_fd()), to(before))?;
+    Ok(before)
+}
+
+/// Takes back what was permitted, of inner directories first: through one that is closed none is reached.
+fn close(root: BorrowedFd<'_>, closed: Mutex<Vec<(Vec<u8>, Mode)>>) {
+    let mut closed = closed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    closed.sort_by(|(one, _), (other, _)| other.cmp(one));
+    for (path, before) in closed {
+        // It is the copy's own, and was reached a moment ago.
+        let _ = permit(root, &path, |_| before);
+    }
 }
 
 struct Reading<'a> {
     root: BorrowedFd<'a>,
     how: Scan,
     unread: &'a mut Vec<Unread>,
+    /// Directories that were opened, and their permissions.
+    closed: &'a Mutex<Vec<(Vec<u8>, Mode)>>,
 }
 
 impl Reading<'_> {
@@ -136,9 +191,19 @@ impl Reading<'_> {
     }
 
     fn fill(&mut self, directory: &mut Directory, above: Option<u64>) -> rustix::io::Result<Vec<Waiting>> {
-        let fd = open_directory(self.root, &directory.path)?;
+        let (fd, before) = match open_directory(self.root, &directory.path) {
+            Err(Errno::ACCESS) if self.how.opens && !directory.path.is_empty() => {
+                let (fd, before) = open_closed(self.root, &directory.path)?;
+                lock(self.closed).push((directory.path.clone(), before));
+                (fd, Some(before))
+            }
+            fd => (fd?, None),
+        };
         let stat = fstat(&fd)?;
         directory.meta = meta(&stat);
+        if let Some(before) = before {
+            directory.meta.mode = before.as_raw_mode() & 0o7777;
+        }
         directory.changed = Time { s: stat.st_ctime, ns: stat.st_ctime_nsec as u32 };
         directory.is_mount = above.is_some_and(|above| above != stat.st_dev);
         directory.has_attributes = self.how.attributes && has_attributes(&fd, c".");
@@ -207,7 +272,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
         let root = rustix::fs::open(folder.path(), OFlags::RDONLY, Mode::empty()).unwrap();
-        let how = Scan { threads: 1, attributes: false };
+        let how = Scan { threads: 1, attributes: false, opens: false };
         let (records, unread) = scan(root.as_fd(), how, |directory| Some(directory.record()));
         assert!(records.len() == 3 && unread.is_empty());
         let tree = Catalogue::of_records(records).unwrap();

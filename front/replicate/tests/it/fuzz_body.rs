@@ -147,7 +147,7 @@ fn message(kind: u8, body: &[Vec<u8>]) -> Vec<u8> {
 
 /// Beginnings from which interesting bytes are not far: what a source says that makes a copy.
 pub fn request_seeds() -> Vec<Vec<u8>> {
-    let hello = || message(0, &[number(7), text(b"x"), text(b"t"), vec![1]]);
+    let hello = || message(0, &[number(8), text(b"x"), text(b"t"), vec![1]]);
     // Mode, owner, group, seconds, nanoseconds; no attributes.
     let meta = || [number(0o644), number(0), number(0), number(10), number(0)].concat();
     let none = || number(0);
@@ -172,11 +172,13 @@ pub fn request_seeds() -> Vec<Vec<u8>> {
         message(9, &[at(b"big"), number(0), number(4096)]),
         message(10, &[at(b"big"), number(8192), number(4096)]),
         message(12, &[at(b"big"), meta(), none()]),
-        message(16, &[number(1), text(b"big")]),
+        message(16, &[number(2), text(b"big"), vec![0], text(b"big"), vec![1]]),
     ];
     let read = [
         hello(),
         message(2, &[]),
+        // What could not be read of a tree.
+        message(19, &[]),
         message(6, &[none(), number(1), small(b"f", 0, b"content")]),
         message(14, &[number(2), text(b"f"), vec![0], text(b"../secret"), vec![0]]),
         message(18, &[number(1), text(b"f")]),

@@ -22,16 +22,23 @@ type List<'a, T> = Peekable<LocalBoxStream<'a, Result<T>>>;
 pub struct Pairs<'a> {
     here: List<'a, Here>,
     there: List<'a, There>,
+    /// What the target lists first.
+    pub first: Vec<There>,
     /// The key that came last.
     last: Option<String>,
 }
 
+/// Some of a target's list, and where the next page begins.
+type Page = (Vec<There>, Option<String>);
+
 impl Pair {
     /// What both have.
-    pub fn pairs<'a>(&'a self, bucket: &'a str, target: &'a Target) -> Pairs<'a> {
+    pub async fn pairs<'a>(&'a self, bucket: &'a str, target: &'a Target) -> Result<Pairs<'a>> {
+        let page = page(&self.target, target, None).await?;
+        let first = page.0.clone();
         let here = source_list(&self.source, bucket).boxed_local().peekable();
-        let there = target_list(&self.target, target).boxed_local().peekable();
-        Pairs { here, there, last: None }
+        let there = target_list(&self.target, target, page).boxed_local().peekable();
+        Ok(Pairs { here, there, first, last: None })
     }
 }
 
@@ -94,17 +101,21 @@ fn here(object: Object) -> Here {
     Here { identity: format!("{version} {revision} {etag} {modified_at}"), key, version, size_bytes }
 }
 
-fn target_list<'a>(store: &'a Store, target: &'a Target) -> impl futures::Stream<Item = Result<There>> + 'a {
-    let pages = stream::try_unfold((None, false), async move |(from, is_over): (Option<String>, bool)| {
-        if is_over {
-            return Ok(None);
-        }
-        let (there, next) =
-            again(async || store.page(from.clone()).await).await.map_err(|trouble| told(target, &trouble))?;
-        let is_over = next.is_none();
-        anyhow::Ok(Some((stream::iter(there.into_iter().map(Ok)), (next, is_over))))
+fn target_list<'a>(
+    store: &'a Store,
+    target: &'a Target,
+    (first, next): Page,
+) -> impl futures::Stream<Item = Result<There>> + 'a {
+    let pages = stream::try_unfold(next, async move |from: Option<String>| {
+        let Some(from) = from else { return Ok(None) };
+        let (there, next) = page(store, target, Some(from)).await?;
+        anyhow::Ok(Some((stream::iter(there.into_iter().map(Ok)), next)))
     });
-    pages.try_flatten()
+    stream::iter(first.into_iter().map(Ok)).chain(pages.try_flatten())
+}
+
+async fn page(store: &Store, target: &Target, from: Option<String>) -> Result<Page> {
+    again(async || store.page(from.clone()).await).await.map_err(|trouble| told(target, &trouble))
 }
 
 /// What a target's trouble is to the run.

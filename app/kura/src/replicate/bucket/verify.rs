@@ -29,7 +29,7 @@ impl Pair {
         target: &Target,
         (options, folder): (&Options, &Path),
     ) -> Result<Verified> {
-        let compared = self.pairs(bucket, target).stream().map_ok(|(here, there)| async move {
+        let compared = self.pairs(bucket, target).await?.stream().map_ok(|(here, there)| async move {
             let size_bytes = here.as_ref().map_or(0, |here| here.size_bytes);
             let (differs, key) = match (here, there) {
                 (Some(here), Some(there)) => match self.differs(bucket, target, &here, &there).await? {

@@ -9,7 +9,7 @@ fn beside() -> (tempfile::TempDir, Sink, PathBuf) {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "secret").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let sink = Sink::open(&folder.path().join("copy")).unwrap();
+    let sink = Sink::open(&folder.path().join("copy"), true).unwrap();
     (folder, sink, secret)
 }
 
@@ -50,8 +50,10 @@ fn nothing_that_is_asked_for_leads_out_of_the_copy() {
     }
     // What is deleted is the link, not what it leads to; nor is a directory gone through that is a link.
     sink.handle(Request::Delete(vec![(b"up", true), (b"up/secret", false), (b"link", false)]));
-    let Reply::Bytes(sums) = sink.handle(Request::Digests(vec![b"up/secret"])) else { panic!() };
-    assert_eq!(sums, [0; 16]);
+    let Reply::Bytes(sums) = sink.handle(Request::Digests(vec![(b"up/secret", false), (b"up/secret", true)])) else {
+        panic!()
+    };
+    assert_eq!(sums, [0; 32]);
     let is = std::fs::metadata(&secret).unwrap();
     assert_eq!((is.mode() & 0o7777, is.nlink(), is.mtime() == 5), (0o600, 1, false));
     assert_eq!(std::fs::read(&secret).unwrap(), b"secret");
@@ -77,7 +79,7 @@ fn a_copy_in_what_is_deleted_or_replaced_stays() {
         assert!(matches!(&failures[..], [one] if one.cause.contains(COPY)), "{text}: {failures:?}");
     }
     assert!(root.join("gone/in/work").exists() && root.join("file/work").exists() && !root.join("gone/stale").exists());
-    let inner = Sink::beneath(&root, Path::new("gone/in/deeper")).unwrap().welcome().unwrap();
+    let inner = Sink::beneath(&root, Path::new("gone/in/deeper"), true).unwrap().welcome().unwrap();
     assert!(inner.above.ends_with("copy/gone/in"), "{inner:?}");
 }
 
@@ -85,7 +87,7 @@ fn a_copy_in_what_is_deleted_or_replaced_stays() {
 fn a_run_has_the_copy_until_all_its_links_are_gone() {
     let (folder, first, _) = beside();
     let root = folder.path().join("copy");
-    let another = || Sink::open(&root).unwrap();
+    let another = || Sink::open(&root, false).unwrap();
     let (worker, looking) = (another(), another());
     first.hold(Hold::Run).unwrap();
     worker.hold(Hold::Worker).unwrap();

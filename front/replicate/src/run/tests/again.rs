@@ -23,7 +23,7 @@ fn a_name_that_a_file_gets_under_the_scan_is_a_link_in_the_next_run() {
     let source = Source::open(&pair.source).unwrap();
     let nothing = Catalogue::default();
     let known = Known { tree: &nothing, told: false, is_suspect: false };
-    let (visited, _) = scan(source.root.as_fd(), Scan { threads: 1, attributes: false }, |directory| {
+    let (visited, _) = scan(source.root.as_fd(), Scan { threads: 1, attributes: false, opens: false }, |directory| {
         if directory.path.is_empty() {
             fs::hard_link(pair.source.join("a"), pair.source.join("d/b")).unwrap();
         }
@@ -167,4 +167,74 @@ fn what_a_comparison_found_is_carried_by_the_next_run() {
         assert!(pair.run(&target, &options).unwrap().is_complete);
         assert_eq!(fs::metadata(pair.copy.join("link")).unwrap().nlink(), 2, "{with:?}");
     }
+}
+
+#[test]
+fn a_name_that_could_not_be_read_for_a_while_becomes_a_link_when_it_can() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    let inner = pair.source.join("d/inner");
+    fs::create_dir(&inner).unwrap();
+    for name in ["a", "b"] {
+        fs::hard_link(pair.source.join("d/file"), inner.join(name)).unwrap();
+    }
+    fs::hard_link(pair.source.join("d/file"), pair.source.join("outer")).unwrap();
+    fs::write(pair.source.join("e"), "").unwrap();
+    fs::hard_link(pair.source.join("e"), pair.source.join("e too")).unwrap();
+    settle();
+    let mounted = meanwhile::Mounted::dead(inner.clone());
+    assert!(!pair.run(&target, &Options::default()).unwrap().is_complete);
+    // All of whose names were seen, is not looked at again.
+    let again = pair.run(&target, &Options::default()).unwrap();
+    assert!(!again.is_complete && (again.files, again.unchanged) == (1, 2), "{again:?}");
+    drop(mounted);
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    assert_eq!(fs::metadata(pair.copy.join("outer")).unwrap().nlink(), 4);
+    assert_eq!(pair.run(&target, &Options::default()).unwrap().files, 0);
+}
+
+#[test]
+fn values_of_attributes_are_compared_too() {
+    for is_served in [false, true] {
+        let pair = Pair::new();
+        let token = pair.folder.path().join("token");
+        fs::write(&token, "token").unwrap();
+        let module = pair.folder.path().join("module");
+        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
+        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
+        std::thread::spawn(move || service.run());
+        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
+        let options = Options { target_token_file: Some(token), ..Options::default() };
+        let paths = ["", "d", "d/file"];
+        let set = |root: &Path, value: &str| {
+            for path in paths {
+                let set = Command::new("setfattr").args(["-n", "user.a", "-v", value]).arg(root.join(path)).status();
+                assert!(set.unwrap().success());
+            }
+        };
+        set(&pair.source, "1");
+        settle();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        let differing = || verify(&pair.source, &target, &options).unwrap().differing;
+        assert_eq!(differing(), []);
+        set(&pair.copy, "2");
+        let differs = differing();
+        let found: Vec<_> = differs.iter().map(|it| String::from_utf8_lossy(&it.path).into_owned()).collect();
+        assert!(found == paths && differs.iter().all(|it| it.cause.contains("attributes")), "{differs:?}");
+        Place::take(&pair.folder.path().join("job")).unwrap().distrust(&differs).unwrap();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        assert_eq!(differing(), []);
+    }
+}
+
+#[test]
+fn a_moment_of_another_copy_is_forgotten() {
+    let pair = Pair::new();
+    let target = Target::Local(pair.copy.clone());
+    let point = pair.folder.path().join("job/recovery-point");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete && point.exists());
+    fs::remove_dir_all(&pair.copy).unwrap();
+    fs::create_dir(pair.source.join(".kura-replica")).unwrap();
+    assert!(!pair.run(&target, &Options { adopt: true, ..Options::default() }).unwrap().is_complete);
+    assert!(!point.exists() && Marker::read(&pair.copy).unwrap().unwrap().recovery_point.is_none());
 }

@@ -31,7 +31,7 @@ impl Mounted {
     }
 
     /// One that answers nothing, as that of a server that is gone.
-    fn dead(path: PathBuf) -> Self {
+    pub(super) fn dead(path: PathBuf) -> Self {
         Self::by("exec 3<>/dev/fuse && mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead", path)
     }
 
@@ -153,6 +153,7 @@ fn what_a_directory_leads_to_that_has_become_a_link_is_not_taken_for_carried() {
         let pair = Pair::new();
         let target = Target::Local(pair.copy.clone());
         let options = Options { with: Some(With::Rsync), ..Options::default() };
+        fs::write(pair.source.join("d/stays"), "").unwrap();
         assert!(pair.run(&target, &options).unwrap().is_complete);
         fs::write(pair.source.join("d/file"), "other contents").unwrap();
         let known = pair.known().filter(|_| is_known);
@@ -163,6 +164,7 @@ fn what_a_directory_leads_to_that_has_become_a_link_is_not_taken_for_carried() {
         });
         let is_told = failures.iter().any(|it| it.path == b"d/file" && it.cause == crate::error::CHANGED);
         assert!(is_told, "{is_known}: {failures:?}");
+        assert!(pair.copy.join("d/stays").exists() && !pair.copy.join("d").is_symlink(), "{is_known}");
     }
 }
 
@@ -177,4 +179,94 @@ fn a_copy_that_was_asked_what_it_has_is_known_from_then_on() {
     assert_eq!(pair.run(&target, &Options::default()).unwrap().files, 0);
     let run = Marker::read(&pair.copy).unwrap().unwrap().run;
     assert!(!run.is_nil() && pair.known().is_some_and(|known| known.run() == run));
+}
+
+#[test]
+fn what_is_not_mounted_any_more_is_not_told_to_be_complete() {
+    for (with, is_served) in [(Some(With::Kura), false), (Some(With::Rsync), false), (None, true)] {
+        let pair = Pair::new();
+        let token = pair.folder.path().join("token");
+        fs::write(&token, "token").unwrap();
+        let module = pair.folder.path().join("module");
+        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
+        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
+        std::thread::spawn(move || service.run());
+        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
+        let options = Options { with, target_token_file: Some(token), ..Options::default() };
+        fs::create_dir(&pair.copy).unwrap();
+        let mounted = Mounted::at(pair.copy.clone());
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        let marker = Marker { state: State::Unfinished, ..Marker::read(&pair.copy).unwrap().unwrap() };
+        let carrier = options.carrier(&target);
+        carrier.hold(false).unwrap();
+        assert!(carrier.facts(false).unwrap().marker.is_some());
+        drop(mounted);
+        let told = if is_served {
+            pair.carried_by(&*carrier, &options, None, || {}).unwrap_err()
+        } else {
+            carrier.mark(&marker, true).unwrap_err()
+        };
+        assert!(told.to_string().contains("is it mounted"), "{target}, {with:?}: {told}");
+        // Nor is there anything where it was mounted.
+        assert_eq!(fs::read_dir(&pair.copy).unwrap().count(), 0, "{target}, {with:?}");
+    }
+}
+
+/// A file system in a file beside a pair's copy.
+fn image(pair: &Pair, mib: u64, made_by: &str) -> PathBuf {
+    let image = pair.folder.path().join("image");
+    fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+    assert!(Command::new("sh").args(["-c", &format!("{made_by} \"$0\"")]).arg(&image).status().unwrap().success());
+    image
+}
+
+#[test]
+fn what_cannot_be_read_of_an_old_version_is_written_anew() {
+    for in_place in [false, true] {
+        let pair = Pair::new();
+        let image = image(&pair, 128, "mkfs.btrfs -q");
+        fs::create_dir(&pair.copy).unwrap();
+        let mount = || Mounted::by(&format!("mount -o loop '{}'", image.display()), pair.copy.clone());
+        let (target, large) = (Target::Local(pair.copy.clone()), pair.source.join("large"));
+        let options = Options { in_place, adopt: true, ..Options::default() };
+        // Blocks that are told from one another.
+        let mut blocks: Vec<u8> = (0..768).flat_map(|number| format!("block {number:<4090}").into_bytes()).collect();
+        fs::write(&large, &blocks).unwrap();
+        let mounted = mount();
+        assert!(pair.run(&target, &options).unwrap().is_complete);
+        drop(mounted);
+        let mut disk = fs::read(&image).unwrap();
+        let rotten: Vec<_> = disk.windows(4096).enumerate().filter(|(_, it)| it.starts_with(b"block 300 ")).collect();
+        let rotten: Vec<usize> = rotten.into_iter().map(|(at, _)| at).collect();
+        assert!(!rotten.is_empty());
+        for at in rotten {
+            disk[at + 50] ^= 1;
+        }
+        fs::write(&image, disk).unwrap();
+        let _mounted = mount();
+        assert!(fs::read(pair.copy.join("large")).is_err());
+        blocks[0] ^= 1;
+        fs::write(&large, &blocks).unwrap();
+        let summary = pair.run(&target, &options).unwrap();
+        assert!(summary.is_complete, "{in_place}: {:?}", summary.failures);
+        assert!(fs::read(pair.copy.join("large")).unwrap() == blocks, "{in_place}");
+    }
+}
+
+#[test]
+fn what_is_mounted_in_a_copy_is_made_durable_with_it() {
+    for with in [With::Kura, With::Rsync] {
+        let pair = Pair::new();
+        let image = image(&pair, 16, "mkfs.ext4 -q -F");
+        let inner = pair.copy.join("d");
+        fs::create_dir_all(&inner).unwrap();
+        let _mounted = Mounted::by(&format!("mount -o loop '{}'", image.display()), inner.clone());
+        fs::remove_dir(inner.join("lost+found")).unwrap();
+        fs::write(pair.source.join("d/file"), "durable contents".repeat(1000)).unwrap();
+        let options = Options { with: Some(with), adopt: true, ..Options::default() };
+        assert!(pair.run(&Target::Local(pair.copy.clone()), &options).unwrap().is_complete);
+        // What a power cut would leave.
+        let is_there = fs::read(&image).unwrap().windows(32).any(|bytes| bytes == *b"durable contentsdurable contents");
+        assert!(is_there, "{with:?}");
+    }
 }
