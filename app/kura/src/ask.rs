@@ -10,11 +10,12 @@ use crate::{identify, job, tls};
 use anyhow::{Context, Result, bail};
 use kura_admin::{
     CheckRequest, CheckResult, Client, Disk, DrainedController, Job, JobResult, JobState, MoveVolume, NewDisk,
-    NewVolume, Replacement, Replacing, ResizeVolume, ServerUri, Volume,
+    NewVolume, Replacement, Replacing, ResizeVolume, ServerUri, Token, Volume,
 };
 use kura_replicate::is_this_machine;
 use serde::Serialize;
 use std::io::{Write, stderr};
+use std::path::Path;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,16 +25,14 @@ const SILENCE: Duration = Duration::from_secs(3);
 
 /// Does what asks a server, with a client of the one that is named.
 pub fn asked<T>(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-    let trust = tls::trusted(&common.server, common.ca.as_deref(), "--ca")?;
-    check_token(common)?;
-    let client = Client::new(common.server.clone(), common.token.clone(), trust);
+    let client = client(&common.server, common.token.as_ref(), common.ca.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut work = pin!(work(&client));
         if let Ok(done) = tokio::time::timeout(SILENCE, &mut work).await {
             return done;
         }
-        if !client.was_answered() && !common.quiet && !common.json {
+        if client.owes_first_answer() && !common.quiet && !common.json {
             // Standard error may be closed; ignore that.
             let _ = writeln!(stderr(), "kura: waiting for the server at {}, which says nothing so far", common.server);
         }
@@ -41,16 +40,15 @@ pub fn asked<T>(common: &Common, work: impl AsyncFnOnce(&Client) -> Result<T>) -
     })
 }
 
-/// Refuses to show the token, which opens everything, to all who are between here and another machine.
-fn check_token(common: &Common) -> Result<()> {
-    let ServerUri::Http(authority) = &common.server else { return Ok(()) };
-    if common.token.is_none() || is_this_machine(authority.host()) {
-        return Ok(());
+/// A client of a server. Refuses to show the token, which opens everything, to all who are between here and another machine.
+pub fn client(server: &ServerUri, token: Option<&Token>, ca: Option<&Path>) -> Result<Client> {
+    if let (ServerUri::Http(authority), Some(_)) = (server, token)
+        && !is_this_machine(authority.host())
+    {
+        let text = "is another machine, and whoever is between would read the token: name https://";
+        return Err(Misuse(format!("--server http://{authority}: {text}")).into());
     }
-    let text = format!(
-        "--server http://{authority}: is another machine, and whoever is between would read the token: name https://"
-    );
-    Err(Misuse(text).into())
+    Ok(Client::new(server.clone(), token.cloned(), tls::trusted(server, ca, "--ca")?))
 }
 
 impl Common {
@@ -212,7 +210,9 @@ fn would_leave(out: Out, disk: Disk, new: Option<&str>) -> Result<()> {
 async fn leave(client: &Client, out: Out, leaving: Leaving, job: &Job, wait: bool) -> Result<()> {
     let (id, path) = (leaving.disk.id, leaving.disk.path.clone());
     if !wait {
-        let leaving = Deed { dry_run: false, of: Leaving { disk: known_disk(client, id).await?, ..leaving } };
+        // It may have left by now.
+        let disk = known_disk(client, id).await.unwrap_or_else(|_| leaving.disk.clone());
+        let leaving = Deed { dry_run: false, of: Leaving { disk, ..leaving } };
         let follow = job.id;
         return out
             .show(&leaving, |_| format!("disk {id} ({path}) is leaving; `kura job follow {follow}` shows progress"));

@@ -155,8 +155,7 @@ async fn put(client: &Client, out: Out, args: PutArgs) -> Result<()> {
     let (source, size_bytes) = source(&file)?;
     let bar = Bar::bytes(out, format!("storing {bucket}/{key}"), size_bytes);
     let seen = source.inspect_ok(move |piece| bar.advance(piece.len() as u64)).boxed();
-    // Of no length: files of the kernel tell none that is true, and others change.
-    let stored = client.write_object(&bucket, &key, &head, None, seen).await?;
+    let stored = client.write_object(&bucket, &key, &head, size_bytes, seen).await?;
     out.show(&stored, |stored| format!("stored {bucket}/{key}: {}", Size(stored.size_bytes)))
 }
 
@@ -169,8 +168,8 @@ fn source(file: &Path) -> Result<(Source, Option<u64>)> {
     let opened = std::fs::File::open(file).with_context(at)?;
     let metadata = opened.metadata().with_context(at)?;
     ensure!(!metadata.is_dir(), "{}: is a folder: name a file", at());
-    // A pipe or a device has no size to tell.
-    let size_bytes = metadata.is_file().then_some(metadata.len());
+    // A pipe or a device has no size to tell, and files of the kernel say that they are empty.
+    let size_bytes = Some(metadata.len()).filter(|size| metadata.is_file() && *size > 0);
     Ok((pieces(opened, at()), size_bytes))
 }
 

@@ -183,11 +183,12 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     }
 }
 
+/// Runs a job, and tells of it.
 fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     tell(&carried(jobs, name, command, common)?, &Place::failures_in(&jobs.folder(name)), false, common)
 }
 
-/// Runs a job.
+/// Runs a job: what came of it.
 fn carried(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<Summary> {
     let options = said(command, jobs.get(name)?.options);
     let progress = Progress::default();

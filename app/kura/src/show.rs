@@ -140,7 +140,11 @@ fn volume_row(volume: &Volume) -> Vec<String> {
         size(volume.raw_bytes),
         volume.layout.name().to_owned(),
         if volume.thick { "thick" } else { "thin" }.to_owned(),
-        if volume.follows { "copy".to_owned() } else { access(volume.read_only, volume.lost, volume.doomed) },
+        match access(volume.read_only, volume.lost, volume.doomed) {
+            // Also where it could be written to.
+            _ if volume.follows && !volume.lost && !volume.doomed => "copy".to_owned(),
+            access => access,
+        },
         volume.controller.to_string(),
         volume.clients.to_string(),
         volume.snapshots.to_string(),

@@ -17,7 +17,7 @@ pub enum Kind {
     Invalid,
     /// The thing named does not exist.
     Missing,
-    /// The thing named exists already.
+    /// The thing named exists already, or as something else than it was to be: look at it again.
     Exists,
     /// The thing is in use: stop the other user first.
     Busy,

@@ -20,8 +20,9 @@ impl Store {
     /// Commits a batch: all of its changes, or none and the reason why. Resolves when it is acknowledged as the batch's
     /// durability says; dropping the future leaves open whether it happens.
     ///
-    /// Errors: `Exists`, `Missing` as the conditions say; `Retry` where the device refuses for now, or the store is being closed; `Missing` for a partition or a version that is to be
-    /// changed and does not exist; `Invalid` for keys, tags, attributes and batches that are too large; `Full`.
+    /// Errors: `Exists`, `Missing` as the conditions say, the latter for a partition or a version that is to be changed as
+    /// well; `Retry` where the device refuses for now, or the store is being closed; `Invalid` for keys, tags, attributes and
+    /// batches that are too large; `Full`.
     pub async fn commit(&self, batch: Batch) -> Result<Vec<Changed>> {
         check(&batch)?;
         let Batch { conditions, changes, durability } = batch;

@@ -135,18 +135,19 @@ pub struct Client {
     token: Option<Token>,
     tls: Option<Arc<ClientConfig>>,
     patience: Option<Duration>,
-    answered: Arc<AtomicBool>,
+    /// True once it has answered something, or was sent a body that comes as it goes: then it may wait for that.
+    has_spoken: Arc<AtomicBool>,
 }
 
 impl Client {
     /// A client of `server`, which shows `token` if there is one; `https` wants `tls` to say whom to trust.
     pub fn new(server: ServerUri, token: Option<Token>, tls: Option<Arc<ClientConfig>>) -> Self {
-        Self { server, token, tls, patience: None, answered: Arc::default() }
+        Self { server, token, tls, patience: None, has_spoken: Arc::default() }
     }
 
-    /// True once the server has answered something.
-    pub fn was_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed)
+    /// True while the server has been asked, as far as that goes, and has answered nothing.
+    pub fn owes_first_answer(&self) -> bool {
+        !self.has_spoken.load(Ordering::Relaxed)
     }
 
     /// The same, that gives a server up on whose connection nothing moves for so long. Without, it waits for ever.
@@ -354,7 +355,7 @@ impl Client {
         let request = request.body(body).map_err(|error| self.garbled(error))?;
         let mut sender = self.converse().await?;
         let response = sender.send_request(request).await.map_err(|error| self.failed(error))?;
-        self.answered.store(true, Ordering::Relaxed);
+        self.has_spoken.store(true, Ordering::Relaxed);
         let status = response.status();
         if status.is_success() {
             return Ok(response);

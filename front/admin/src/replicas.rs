@@ -160,6 +160,9 @@ pub trait Replicas: Send + Sync + 'static {
     /// `Busy` where the volume is a copy that follows its source, so that nobody but transfers may change it.
     async fn check_free(&self, volume: &str) -> Result<()>;
 
+    /// True for a volume, of this name and number, that is a copy and follows its source.
+    fn follows(&self, volume: &str, id: u64) -> bool;
+
     /// `Busy` where the volume or snapshot is a copy that follows its source, or a point that such a copy cannot do without.
     async fn check_unneeded(&self, name: &str) -> Result<()>;
 

@@ -172,6 +172,10 @@ impl Replicas for NoReplicas {
         Ok(())
     }
 
+    fn follows(&self, _volume: &str, _id: u64) -> bool {
+        false
+    }
+
     async fn check_unneeded(&self, _name: &str) -> kura_block::Result<()> {
         Ok(())
     }

@@ -21,13 +21,14 @@ pub struct Limits {
     /// Data of one connection's requests that are served at once, in bytes; further ones wait in the socket. One
     /// request may go beyond it.
     pub bytes_in_flight: usize,
-    /// Memory for the data of reads and writes, and for what is told of ranges, that all connections of a server share, in bytes, beside 256 KiB each; further
-    /// ones wait in the socket. As much as one payload may take at least.
+    /// Memory for the data of reads and writes, and for what is told of ranges, that all connections of a server share, in
+    /// bytes, beside 256 KiB each; further ones wait in the socket. As much as one payload may take at least.
     pub memory_bytes: usize,
     /// A client that has memory which others wait for, and that is not heard of for so long, is sent away: in this time it is
     /// to send 1 MiB of its write, or the rest of it, or to take as much of what it read; of more than 8 MiB, an eighth.
     pub stall_timeout: Duration,
-    /// How long replies may take to be taken once a connection is closing, and requests in flight to end where the server stops.
+    /// How long requests in flight may take to end, and their replies to be taken, once a connection is closing; where the
+    /// client said that it disconnects, the requests take as long as they do, unless the server stops.
     pub drain_timeout: Duration,
 }
 

@@ -204,7 +204,8 @@ impl Jobs {
 
     /// Whether there is such a job, be its file unreadable.
     pub fn has(&self, name: &str) -> bool {
-        self.path(name).exists()
+        // What cannot be looked at is not gone.
+        self.path(name).try_exists().unwrap_or(true)
     }
 
     /// Takes a job to remove it: no run begins any more, and a server ends its own, which is waited for. Refused while one goes on
@@ -229,7 +230,10 @@ impl Jobs {
                 Ok(place) => return Ok((job, place)),
                 Err(_) if Instant::now() < until => std::thread::sleep(LOOK),
                 Err(error) => {
-                    job.iter().try_for_each(|job| self.write(name, job))?;
+                    // As it is now: it may have been failed over meanwhile.
+                    if let Ok(job) = self.get(name) {
+                        self.write(name, &Job { removing: false, ..job })?;
+                    }
                     return Err(error);
                 }
             }

@@ -45,7 +45,8 @@ pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// The bucket as it is by now is looked up for each step: a rule that was taken back since the sweep began counts. What cannot be done of one thing, or is refused, keeps nothing else from being done.
+/// The bucket as it is by now is looked up for each step: a rule that was taken back since the sweep began counts. What cannot be
+/// done of one thing, or is refused, keeps nothing else from being done.
 async fn sweep_bucket(directory: &Directory, name: &str, stop: &watch::Receiver<bool>) -> Result<()> {
     let Some(bucket) = directory.find(name) else { return Ok(()) };
     let way = bucket.way().clone();

@@ -38,10 +38,10 @@ const SUBMISSIONS: u32 = 64;
 /// Completion queue entries: how many operations may be with the kernel.
 const COMPLETIONS: u32 = 4096;
 /// How many of these may be of one file: what hangs leaves room for all others, however long it hangs.
-const OF_A_FILE: usize = 1024;
+const OF_A_FILE: usize = 256;
 /// Threads of the kernel that do for a ring what would block: a sync, say, and a write where the file system waits. By itself it has a
-/// handful of them, which one device that hangs would keep from all others.
-const WORKERS: u32 = 512;
+/// handful of them, which one device that hangs would keep from all others; they are made when they are wanted.
+const WORKERS: u32 = COMPLETIONS;
 /// Parts of one vectored write; the kernel takes no more.
 pub(crate) const MAX_PARTS: usize = 1024;
 /// How long a ring that is dropped waits for what is still in flight, before it gives the memory up as lost.
@@ -294,8 +294,11 @@ fn build() -> std::io::Result<IoUring> {
         }
         built => built,
     }?;
-    uring.submitter().register_iowq_max_workers(&mut [WORKERS, 0])?;
-    Ok(uring)
+    match uring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]) {
+        // Before Linux 5.15 a ring keeps those it has.
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
+        _ => Ok(uring),
+    }
 }
 
 /// A write of the first parts of `data`; the places of the parts must live as long as the operation.

@@ -451,6 +451,12 @@ impl Copies {
         }
     }
 
+    /// True for a volume that is a copy and follows its source.
+    pub fn follows(&self, volume: &str, id: u64) -> bool {
+        let is_it = |record: Record| record.volume_id == Some(id) && record.state == ReplicaState::Following;
+        self.records.get(volume).is_some_and(is_it)
+    }
+
     /// `Busy` where the volume or snapshot is a copy that follows its source, or a point that such a copy cannot do without.
     pub async fn check_unneeded(&self, name: &str) -> Result<()> {
         let point = name.rsplit_once('@').filter(|_| self.records.needed().contains(name));

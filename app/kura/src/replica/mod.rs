@@ -129,6 +129,10 @@ impl Replicas for Keeper {
         self.copies.check_free(volume).await
     }
 
+    fn follows(&self, volume: &str, id: u64) -> bool {
+        self.copies.follows(volume, id)
+    }
+
     async fn check_unneeded(&self, name: &str) -> Result<()> {
         self.copies.check_unneeded(name).await
     }

@@ -39,7 +39,7 @@ fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut B
         if !before.is_due(SystemTime::now()) || jobs.is_busy(&name) {
             continue;
         }
-        match one(jobs, &name, command, common) {
+        match one_of_several(jobs, &name, command, common) {
             Ok(ExitCode::SUCCESS) => {}
             Ok(_) => code = ExitCode::FAILURE,
             Err(error) => {
@@ -63,7 +63,7 @@ struct Carried<'a> {
 }
 
 /// Runs one of several jobs.
-fn one(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
+fn one_of_several(jobs: &Jobs, name: &str, command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
     let summary = &carried(jobs, name, command, common)?;
     common.out().show_line(&Carried { job: name, summary }, |_| text::summary(summary))?;
     Ok(judge(summary, &Place::failures_in(&jobs.folder(name)), Some(name), common.json))

@@ -142,11 +142,12 @@ impl ReplicationJobs {
                 warn(name, None, cause.clone(), &mut told);
             }
             // Nobody waits for the run of a job that is gone, or goes.
-            let stays = |name: &String| {
-                let is_it = |standing: &Standing| standing.name == *name && !standing.job.removing;
-                unknown.contains_key(name) || standings.iter().any(is_it)
+            let jobs = Jobs::under(&self.data);
+            let goes = |name: &String| match standings.iter().find(|standing| standing.name == *name) {
+                Some(standing) => standing.job.removing,
+                None => !jobs.has(name),
             };
-            runs.extract_if(.., |name, _| !stays(name)).for_each(|(_, mut run)| run.end());
+            runs.extract_if(.., |name, _| goes(name)).for_each(|(_, mut run)| run.end());
             for (name, before, how) in ended {
                 let Some(standing) = standings.iter().find(|standing| standing.name == name) else { continue };
                 if begun(standing) != before {

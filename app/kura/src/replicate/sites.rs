@@ -1,6 +1,6 @@
 //! The two kuras between which a volume is copied.
 
-use crate::tls;
+use crate::{ask, tls};
 use anyhow::{Context, Result, ensure};
 use kura_admin::{Client, ClientError, Follow, FrameClient, NewSnapshots, ProblemKind, Replica, ServerUri, Token};
 use kura_replicate::volume::{Point, is_own};
@@ -144,8 +144,7 @@ pub struct Home<'a> {
 impl Home<'_> {
     /// Asks it, and waits this long for an answer.
     pub fn client(&self, timeout: Duration) -> Result<Client> {
-        let trust = tls::trusted(self.server, self.ca, "--ca")?;
-        Ok(Client::new(self.server.clone(), self.token.cloned(), trust).patient(timeout))
+        Ok(ask::client(self.server, self.token, self.ca)?.patient(timeout))
     }
 
     /// A volume of it.

@@ -142,7 +142,9 @@ fn a_job_that_nobody_waits_for_is_named() {
         let job = jobs(&home).into_iter().find(|job| job["id"] == id).expect("the job");
         assert_eq!((&job["kind"], &job["of"]), (&value!(kind), &value!(told["id"].to_string())), "{line:?}: {told}");
         if line[1] == "replace" {
-            let new = json(&home, &["disk", "list"])[number(&told, "new_disk") as usize].clone();
+            let disks = json(&home, &["disk", "list"]);
+            let new = disks.as_array().and_then(|disks| disks.iter().find(|disk| disk["id"] == told["new_disk"]));
+            let new = new.expect("the new disk");
             assert!(new["path"].as_str().is_some_and(|path| path.ends_with("/new")), "{told}: {new}");
         }
         home.ok(&["job", "follow", &id.to_string()]);

@@ -206,7 +206,7 @@ fn a_job_is_removed_with_its_run_or_not_at_all() {
     let home = Home::new();
     grow(&home.path("source"));
     let _server = home.serve();
-    let add = ["replicate", "add", "tree", "source", "target", "--bandwidth", "1M"];
+    let add = ["replicate", "add", "tree", "source", "target", "--bandwidth", "200K"];
     home.ok(&add);
     let mut by_hand = begin(&home, &["tree"]);
     eventually(Duration::from_mins(1), "it is under way", || home.path("target/d").exists());

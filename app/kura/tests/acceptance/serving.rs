@@ -168,11 +168,13 @@ fn a_server_that_says_nothing_is_named_and_a_token_goes_to_no_other_machine() {
     signal("-CONT");
     let said = String::from_utf8_lossy(&status.expect("timeout").stderr).into_owned();
     assert!(said.contains("waiting for the server at ") && said.lines().count() == 1, "{said}");
-    let mut elsewhere = home.kura(&["status", "--server", "http://192.0.2.1:1", "--token", "secret"]);
-    let refused = elsewhere.output().expect("kura");
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("name https://") && said.lines().count() == 1, "{said}");
+    for command in [&["status"][..], &["replicate", "run", "volume:demo", "http://127.0.0.1:1/copy"]] {
+        let elsewhere = [command, &["--server", "http://192.0.2.1:1", "--token", "secret"]].concat();
+        let refused = home.kura(&elsewhere).output().expect("kura");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("name https://") && said.lines().count() == 1, "{said}");
+    }
 }
 
 /// Nor does a key remain that nobody can use.

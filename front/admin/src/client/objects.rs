@@ -6,9 +6,11 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::http::{Method, Request, header};
+use hyper::http::request::Builder;
+use hyper::http::{Method, Request, Response, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 impl Client {
     /// All buckets, by name.
@@ -106,14 +108,20 @@ impl Client {
         for (name, value) in &head.metadata {
             request = request.header(format!("x-amz-meta-{name}"), value);
         }
-        self.parsed(self.exchange(request, Body::from_stream(content)).await?).await
+        self.parsed(self.upload(request, content).await?).await
+    }
+
+    /// Sends a body that comes as it goes: the server waits for that, and owes no answer before its end.
+    async fn upload(&self, request: Builder, content: Content) -> Result<Response<Incoming>> {
+        self.has_spoken.store(true, Ordering::Relaxed);
+        self.exchange(request, Body::from_stream(content)).await
     }
 
     /// Does a batch: `body` is what `POST /api/v1/batch` takes.
     pub async fn batch(&self, body: Content) -> Result<BatchResult> {
         let request = Request::builder().method(Method::POST).uri("/api/v1/batch");
         let request = request.header(header::CONTENT_TYPE, "application/x-kura-batch");
-        self.parsed(self.exchange(request, Body::from_stream(body)).await?).await
+        self.parsed(self.upload(request, body).await?).await
     }
 }
 

@@ -4,19 +4,15 @@ use super::jobs::accepted;
 use super::snapshots::is_snapshot;
 use super::{Admin, Removal, Shared};
 use crate::given::Given;
-use crate::{
-    Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ReplicaState, ResizeVolume,
-    Volume,
-};
+use crate::{Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use kura_block::Clients;
+use kura_controller::VolumeInfo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use std::collections::BTreeSet;
-use std::slice;
 
 pub(super) type Name = Result<Path<String>, PathRejection>;
 
@@ -27,9 +23,8 @@ pub(super) type Name = Result<Path<String>, PathRejection>;
 ))]
 pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Volume>>, Problem> {
     let volumes = door.admin.node.volumes().await?;
-    let mut volumes: Vec<_> = volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Volume::from).collect();
-    door.admin.mark_copies(&mut volumes).await?;
-    Ok(Json(volumes))
+    let told = volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(|volume| door.admin.told(volume));
+    Ok(Json(told.collect()))
 }
 
 /// Makes a volume.
@@ -57,9 +52,7 @@ pub(super) async fn create(State(door): Shared, Given(new): Given<NewVolume>) ->
     ))]
 pub(super) async fn show(State(door): Shared, name: Name) -> Result<Json<Volume>, Problem> {
     let (_, volume) = door.admin.node.find(&name?.0).await?;
-    let mut volume = Volume::from(volume);
-    door.admin.mark_copies(slice::from_mut(&mut volume)).await?;
-    Ok(Json(volume))
+    Ok(Json(door.admin.told(volume)))
 }
 
 /// Changes a volume's size. Clients see it when they reconnect; one that they have open is made smaller only with `force`.
@@ -106,11 +99,13 @@ pub(super) async fn migrate(
     name: Name,
     Given(to): Given<MoveVolume>,
 ) -> Result<impl IntoResponse, Problem> {
-    let (name, to, node) = (name?.0, to.controller, door.admin.node.clone());
+    let (name, to, admin) = (name?.0, to.controller, door.admin.clone());
+    let node = admin.node.clone();
     node.check_controller(to)?;
     node.find(&name).await?;
     let job = door.jobs.start(JobKind::MoveVolume, Some(name.clone()), move |teller| async move {
-        let moved = MovedVolume::from(node.move_volume_along(&name, to, &teller.progress).await?);
+        let mut moved = MovedVolume::from(node.move_volume_along(&name, to, &teller.progress).await?);
+        moved.volume.follows = admin.replicas.follows(&moved.volume.name, moved.volume.id);
         let (volume, from, waited_us) = (&moved.volume.name, moved.from, moved.waited_us);
         tracing::info!(?volume, from, to, waited_us, "volume moved");
         Ok(JobResult::Moved(moved))
@@ -154,15 +149,9 @@ pub(super) async fn delete(
 }
 
 impl Admin {
-    /// Has those of the volumes say so that are copies and follow their source.
-    async fn mark_copies(&self, volumes: &mut [Volume]) -> Result<(), Problem> {
-        let replicas = self.replicas.list().await?;
-        let following = replicas.into_iter().filter(|replica| replica.state == ReplicaState::Following);
-        let copies: BTreeSet<String> = following.map(|replica| replica.volume).collect();
-        for volume in volumes {
-            volume.follows = copies.contains(&volume.name);
-        }
-        Ok(())
+    /// A volume as the wire has it.
+    pub(super) fn told(&self, info: VolumeInfo) -> Volume {
+        Volume { follows: self.replicas.follows(&info.spec.name, info.id), ..info.into() }
     }
 
     /// Refuses the name of the object store's volume to any other: without the store, nobody has it.

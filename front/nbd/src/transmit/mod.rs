@@ -158,6 +158,8 @@ struct Connection<'v, S> {
     hangup: Option<Hangup>,
     /// True once the server stops.
     stopping: bool,
+    /// True once the client said that it is through, and waits for its last answers.
+    is_through: bool,
     /// Runs once the connection no longer is open.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Runs while the client has memory which all share, with what it had moved when it began.
@@ -192,6 +194,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
             heard: true,
             hangup: None,
             stopping: false,
+            is_through: false,
             deadline: None,
             stall: None,
             meters: Meters::of_connection(),
@@ -257,6 +260,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
                     Poll::Ready(Err(hangup)) => return Poll::Ready(Action::Leave(Err(hangup))),
                     Poll::Ready(Ok(Incoming::Request(request, payload))) => {
                         if request.command == Command::Disconnect {
+                            self.is_through = true;
                             return Poll::Ready(Action::Leave(Ok(())));
                         }
                         match self.begin(request, payload, cx) {
@@ -318,7 +322,7 @@ impl<'v, S: AsyncRead + AsyncWrite + Unpin> Connection<'v, S> {
     /// Ready when a connection that is ending took too long. A client that is through gets all answers: what is in flight takes as
     /// long as the volume wants, unless the server stops.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.heard && !self.stopping && !self.working.is_empty() {
+        if self.is_through && self.heard && !self.stopping && !self.working.is_empty() {
             return Poll::Pending;
         }
         let limit = self.limits.drain_timeout;

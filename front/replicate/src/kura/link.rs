@@ -198,7 +198,8 @@ impl Far {
         if let Some(port) = port {
             command.arg(format!("-p{port}"));
         }
-        let program = std::env::var("KURA_REMOTE").unwrap_or_else(|_| "kura".to_owned());
+        let program = std::env::var("KURA_REMOTE").ok().filter(|program| !program.is_empty());
+        let program = program.unwrap_or_else(|| "kura".to_owned());
         let quoted = format!("'{}'", path.replace('\'', "'\\''"));
         command.arg("--").arg(host).args([&*program, "replicate", "serve", "--stdio", &*quoted]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

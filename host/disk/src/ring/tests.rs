@@ -195,7 +195,8 @@ fn a_file_that_hangs_leaves_room_for_others() {
         let ring = this_ring().unwrap();
         let mut workers = [0, 0];
         ring.inner.borrow().uring.submitter().register_iowq_max_workers(&mut workers).unwrap();
-        assert_eq!(workers[0], WORKERS);
+        // As many as this user may have processes, where that is less.
+        assert!(workers[0] as usize > 4 * OF_A_FILE, "{workers:?}");
 
         // A pipe that nobody writes to.
         let (pipe, other_end) = std::io::pipe().unwrap();
