@@ -4,20 +4,23 @@ use crate::tree::is_under;
 use rustix::fs::{Mode, OFlags, open, readlink, syncfs};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::io::Result;
+use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// Makes all durable that is under an open directory, whatever it is mounted from. What was to be written since the directory was
-/// opened, and could not be, is an error; of what is mounted in it as long as nobody else was told.
+/// opened, and could not be, is an error; of what is mounted in it as long as nobody else was told, and it may be opened.
 pub(crate) fn sync_all(root: impl AsFd) -> Result<()> {
     syncfs(&root)?;
     let path = readlink(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()), Vec::new())?;
     for mount in below(&std::fs::read("/proc/self/mountinfo")?, path.as_bytes()) {
         match open(OsStr::from_bytes(&mount), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(mount_point) => syncfs(mount_point)
+                .map_err(|error| Error::other(format!("{}: {error}", String::from_utf8_lossy(&mount))))?,
             // Gone by now.
             Err(Errno::NOENT) => {}
-            mount => syncfs(mount?)?,
+            // Somebody else's, or without anybody who serves it: then all of the system's, which needs no leave.
+            Err(_) => rustix::fs::sync(),
         }
     }
     Ok(())

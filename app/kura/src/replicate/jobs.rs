@@ -23,12 +23,14 @@ pub fn due(jobs: &Jobs, command: &ReplicateRun, common: &Common) -> ExitCode {
 fn all_due(jobs: &Jobs, command: &ReplicateRun, common: &Common, resting: &mut BTreeMap<String, Instant>) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     resting.retain(|_, until| *until > Instant::now());
-    for (name, before) in jobs.standings(SystemTime::now()) {
+    for name in jobs.names() {
         if resting.contains_key(&name) {
             continue;
         }
-        let before = match before {
+        // As it is when those before have run.
+        let before = match jobs.standing(&name, SystemTime::now()) {
             Ok(before) => before,
+            Err(_) if !jobs.has(&name) => continue,
             Err(error) => {
                 complain(&error.into(), Some(&name), common.json);
                 code = ExitCode::FAILURE;

@@ -32,10 +32,15 @@ struct Run {
 }
 
 impl Run {
-    /// Ends it with all that it has started.
-    fn end(&mut self) {
+    /// Asks the system to end it with all that it has started.
+    fn kill(&self) {
         // One that has ended by itself needs no end.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+    }
+
+    /// Ends it.
+    fn end(&mut self) {
+        self.kill();
         let _ = self.child.wait();
     }
 }
@@ -147,7 +152,8 @@ impl ReplicationJobs {
                 Some(standing) => standing.job.removing,
                 None => !jobs.has(name),
             };
-            runs.extract_if(.., |name, _| goes(name)).for_each(|(_, mut run)| run.end());
+            // How long its end takes is the device's affair that it waits for.
+            runs.iter().filter(|(name, _)| goes(name)).for_each(|(_, run)| run.kill());
             for (name, before, how) in ended {
                 let Some(standing) = standings.iter().find(|standing| standing.name == name) else { continue };
                 if begun(standing) != before {

@@ -73,8 +73,11 @@ fn what_the_copys_owner_may_not_read_keeps_no_run_from_it() {
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
     fs::create_dir_all(source.join("drop/inner")).expect("directories");
     fs::write(source.join("drop/inner/file"), "contents").expect("a file");
-    mode(&source.join("drop/inner"), 0o300);
-    mode(&source.join("drop"), 0o300);
+    fs::create_dir_all(source.join("listed/inner")).expect("directories");
+    fs::write(source.join("listed/inner/file"), "contents").expect("a file");
+    for (path, bits) in [("drop/inner", 0o300), ("drop", 0o300), ("listed/inner", 0o600), ("listed", 0o644)] {
+        mode(&source.join(path), bits);
+    }
     // Permissions count for whoever has no privileges.
     let mut server = tool("setpriv");
     server.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_kura")]);

@@ -86,13 +86,13 @@ mod tests {
         let (here, there) = UnixStream::pair().unwrap();
         let served = copy.clone();
         let serving =
-            std::thread::spawn(move || serve_stream(&served, Awaited(&there, Duration::from_millis(800)), &there));
+            std::thread::spawn(move || serve_stream(&served, Awaited(&there, Duration::from_secs(2)), &there));
         let patient = Patient::new(here.try_clone().unwrap(), &Arc::default(), Duration::from_secs(1)).unwrap();
         let mut source = Beating::new(patient, Duration::from_millis(100));
         let hello = Request::Hello { version: VERSION, path: b"", token: b"", hold: Hold::Run };
         source.write_all(&hello.frame()).unwrap();
         let is_held = || crate::marker::hold(&copy, false).is_err();
-        std::thread::sleep(Duration::from_millis(1600));
+        std::thread::sleep(Duration::from_secs(4));
         assert!(!serving.is_finished() && is_held());
         // Its machine is gone: the stream stays.
         drop(source);

@@ -1,7 +1,7 @@
 //! The target's kura: serves a stream of requests, or all who connect.
 
 use super::idle::{Awaited, IDLE};
-use super::link::{Counted, tend};
+use super::link::{Counted, Patient, tend};
 use super::message::{ALIVE, Hold, MOST, MOST_RECORD, RECORDS, Reply, Request, VERSION, Welcome, read_frame};
 use super::sink::Sink;
 use super::tls;
@@ -43,7 +43,8 @@ pub fn serve_stream(root: &Path, reader: impl Read, writer: impl Write + Send) -
 /// The same on this program's own streams, until nothing has come for a while.
 pub fn serve_stdio(root: &Path) -> Result<()> {
     let stdin: File = stdin().as_fd().try_clone_to_owned()?.into();
-    serve_stream(root, Awaited(stdin, SILENCE), stdout())
+    let stdout: File = stdout().as_fd().try_clone_to_owned()?.into();
+    serve_stream(root, Awaited(stdin, SILENCE), Patient::new(stdout, &Arc::default(), SILENCE)?)
 }
 
 /// What is at a path.

@@ -9,10 +9,10 @@ use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_
 use super::failed::{each, failed, is_full, one};
 use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
-use crate::error::Failure;
+use crate::error::{Failure, GONE};
 use crate::marker::{HELD, Marker, State, boot_of};
 use crate::mounts::sync_all;
-use crate::target::{identities, owner};
+use crate::target::{identities, leads_to, owner};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, flock,
@@ -199,6 +199,9 @@ impl Sink {
 
     fn mark(&mut self, text: &[u8], durably: bool) -> Result<()> {
         let marker = Marker::of_text(text).ok_or_else(|| Error::other("it was sent a marker that is none"))?;
+        if !leads_to(&self.path, &self.root) {
+            return Err(Error::other(GONE));
+        }
         if durably && marker.state != State::Unfinished {
             // The marker must not be there before what it speaks of.
             sync_all(&self.root)?;

@@ -28,7 +28,7 @@ pub(crate) use plan::{Job, Plan};
 pub(crate) use verify::{Of, Summed, compare};
 
 use crate::balance::{Dealer, Learned};
-use crate::error::{Error, Failure, GONE, Result, STAYS};
+use crate::error::{Error, Failure, GONE, Result, STAYS, escaped};
 use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
@@ -177,6 +177,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     changes.doubt(doubted.as_ref());
     let failures = [left_out(&mut changes, &unread, &known, options.worked_since), unread_there.clone()].concat();
     refuse_unread_root(&source, &unread)?;
+    refuse_unknown(&unread_there, options)?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
@@ -231,6 +232,18 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
+}
+
+/// Refuses to bring work back to where it cannot be read what is there: it may be newer.
+fn refuse_unknown(unread_there: &[Failure], options: &Options) -> Result<()> {
+    match unread_there.first() {
+        Some(Failure { path, cause, .. }) if options.worked_since.is_some() => {
+            let text =
+                format!("{}: {cause}: what is there may be newer than the copy: make it readable", escaped(path));
+            Err(Error::Usage(text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a target has that could be read.

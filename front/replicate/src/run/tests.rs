@@ -556,3 +556,12 @@ fn a_target_that_is_served_from_within_the_source_is_refused() {
         }
     }
 }
+
+#[test]
+fn work_is_brought_back_to_no_tree_of_which_something_is_unknown() {
+    let back = Options { worked_since: Some(Time::default()), ..Options::default() };
+    let unread = [Failure::new(b"d".to_vec(), "target: Permission denied".to_owned())];
+    let refused = refuse_unknown(&unread, &back).unwrap_err().to_string();
+    assert!(refused.contains("d: target: Permission denied"), "{refused}");
+    assert!(refuse_unknown(&[], &back).is_ok() && refuse_unknown(&unread, &Options::default()).is_ok());
+}
