@@ -73,13 +73,10 @@ fn what_the_copys_owner_may_not_read_keeps_no_run_from_it() {
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
     fs::create_dir_all(source.join("drop/inner")).expect("directories");
     fs::write(source.join("drop/inner/file"), "contents").expect("a file");
-    fs::create_dir_all(source.join("listed/inner")).expect("directories");
-    fs::write(source.join("listed/inner/file"), "contents").expect("a file");
-    for (path, bits) in [("drop/inner", 0o300), ("drop", 0o300), ("listed/inner", 0o600), ("listed", 0o644)] {
-        mode(&source.join(path), bits);
-    }
+    mode(&source.join("drop/inner"), 0o300);
+    mode(&source.join("drop"), 0o300);
     // Permissions count for whoever has no privileges.
-    let mut server = tool("setpriv");
+    let mut server = Command::new("setpriv");
     server.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_kura")]);
     let (_serving, address) = serve_by(server, &home, "copies", &[]);
     let args = ["source", &format!("{address}/a"), TOKEN[0], TOKEN[1]];
@@ -108,6 +105,14 @@ fn what_the_copys_owner_may_not_read_keeps_no_run_from_it() {
     }
     fs::remove_dir(target.join("alien")).expect("a directory");
     complete(&[]);
+    // What only lists is closed when all in it has what it is to have.
+    let listed = home.path("listed");
+    fs::create_dir_all(listed.join("outer/inner")).expect("directories");
+    fs::write(listed.join("outer/inner/file"), "contents").expect("a file");
+    mode(&listed.join("outer/inner"), 0o600);
+    mode(&listed.join("outer"), 0o644);
+    assert_eq!(run(&home, &["listed", &format!("{address}/b"), TOKEN[0], TOKEN[1]])["is_complete"], true);
+    assert_same(&listed, &home.path("copies/b"));
 }
 
 /// Kura on another machine, in this start of it.

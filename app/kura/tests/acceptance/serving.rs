@@ -4,7 +4,7 @@ use crate::harness::{Home, Server, eventually, fails, ok, tool};
 use crate::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -182,8 +182,10 @@ fn a_server_that_says_nothing_is_named_and_a_token_goes_to_no_other_machine() {
 fn a_server_whose_output_is_full_serves_all_the_same() {
     let home = Home::new();
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
-    let mut serve = home.kura(&["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-    let mut server = serve.stdout(full).stderr(Stdio::null()).spawn().expect("kura");
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_kura"));
+    serve.args(["serve", "--nbd", "127.0.0.1:0", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    serve.current_dir(home.path("")).stdin(Stdio::null()).stdout(full).stderr(Stdio::null());
+    let mut server = serve.spawn().expect("kura");
     let status = || home.kura(&["status"]).output().expect("kura").status.success();
     eventually(Duration::from_mins(1), "it serves", status);
     let has_key = || home.ok(&["key", "list"]).contains("demo");

@@ -283,7 +283,8 @@ fn links(carry: &Carry<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Directories whose own attributes are to be set, now that nothing in them changes any more.
 fn touched<'c>(carry: &Carry<'c>) -> Vec<(&'c [u8], Meta, Attributes)> {
     let mut touched = Vec::new();
-    for Changed { directory, .. } in carry.changes.directories.iter().filter(|changed| changed.has_new_meta) {
+    // Inner ones first: through one that its owner may not search they are reached no more.
+    for Changed { directory, .. } in carry.changes.directories.iter().rev().filter(|changed| changed.has_new_meta) {
         let attributes = open_directory(carry.source.root.as_fd(), &directory.path)
             .map_err(std::io::Error::from)
             .and_then(|fd| attributes::read(fd.as_fd(), b"."));

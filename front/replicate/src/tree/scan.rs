@@ -5,10 +5,7 @@
 
 use super::{Directory, Entry, Kind, Time, is_marker, is_unfinished, join, meta};
 use crate::error::Failure;
-use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, accessat, chmod, fstat, openat2, readlinkat,
-    statat,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, chmod, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
@@ -162,13 +159,6 @@ fn permit(root: BorrowedFd<'_>, path: &[u8], to: impl Fn(Mode) -> Mode) -> rusti
     Ok(before)
 }
 
-/// Whether an open directory tells only the names in it: what they are is reached by the right to search it.
-fn is_only_listed(directory: &OwnedFd) -> bool {
-    let may_search = |stat: Stat| stat.st_mode & Mode::XUSR.as_raw_mode() != 0;
-    !fstat(directory).is_ok_and(may_search)
-        && accessat(directory, c".", Access::EXEC_OK, AtFlags::EACCESS) == Err(Errno::ACCESS)
-}
-
 /// Takes back what was permitted, of inner directories first: through one that is closed none is reached.
 fn close(root: BorrowedFd<'_>, closed: Mutex<Vec<(Vec<u8>, Mode)>>) {
     let mut closed = closed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -201,14 +191,13 @@ impl Reading<'_> {
     }
 
     fn fill(&mut self, directory: &mut Directory, above: Option<u64>) -> rustix::io::Result<Vec<Waiting>> {
-        let opened = open_directory(self.root, &directory.path);
-        let is_closed = || opened.as_ref().map_or_else(|error| *error == Errno::ACCESS, is_only_listed);
-        let (fd, before) = if self.how.opens && !directory.path.is_empty() && is_closed() {
-            let (fd, before) = open_closed(self.root, &directory.path)?;
-            lock(self.closed).push((directory.path.clone(), before));
-            (fd, Some(before))
-        } else {
-            (opened?, None)
+        let (fd, before) = match open_directory(self.root, &directory.path) {
+            Err(Errno::ACCESS) if self.how.opens && !directory.path.is_empty() => {
+                let (fd, before) = open_closed(self.root, &directory.path)?;
+                lock(self.closed).push((directory.path.clone(), before));
+                (fd, Some(before))
+            }
+            fd => (fd?, None),
         };
         let stat = fstat(&fd)?;
         directory.meta = meta(&stat);
