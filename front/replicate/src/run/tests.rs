@@ -111,6 +111,20 @@ impl Pair {
         Ok(std::mem::take(&mut *lock(&carry.failures)))
     }
 
+    /// The copy as a target, where it lies or as another kura serves it, and what opens that.
+    fn target(&self, is_served: bool) -> (Target, Options) {
+        if !is_served {
+            return (Target::Local(self.copy.clone()), Options::default());
+        }
+        let token = self.folder.path().join("token");
+        fs::write(&token, "token").unwrap();
+        let module = self.folder.path().join("module");
+        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
+        let target = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
+        std::thread::spawn(move || service.run());
+        (target, Options { target_token_file: Some(token), ..Options::default() })
+    }
+
     /// As a job that was added.
     fn job(&self, options: &Options) -> crate::job::Job {
         crate::job::Job {
@@ -421,14 +435,8 @@ fn failback_from_a_copy_that_was_not_whole_deletes_nothing() {
 fn a_copy_that_is_no_longer_there_is_not_made_anew_unasked() {
     for (with, is_served) in [(Some(With::Kura), false), (Some(With::Rsync), false), (None, true)] {
         let pair = Pair::new();
-        let token = pair.folder.path().join("token");
-        fs::write(&token, "token").unwrap();
-        let module = pair.folder.path().join("module");
-        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
-        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
-        std::thread::spawn(move || service.run());
-        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
-        let options = Options { with, target_token_file: Some(token), ..Options::default() };
+        let (target, options) = pair.target(is_served);
+        let options = Options { with, ..options };
         assert!(pair.run(&target, &options).unwrap().is_complete);
         fs::remove_dir_all(&pair.copy).unwrap();
         let refused = pair.run(&target, &options).unwrap_err().to_string();

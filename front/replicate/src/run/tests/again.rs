@@ -197,14 +197,7 @@ fn a_name_that_could_not_be_read_for_a_while_becomes_a_link_when_it_can() {
 fn values_of_attributes_are_compared_too() {
     for is_served in [false, true] {
         let pair = Pair::new();
-        let token = pair.folder.path().join("token");
-        fs::write(&token, "token").unwrap();
-        let module = pair.folder.path().join("module");
-        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
-        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
-        std::thread::spawn(move || service.run());
-        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
-        let options = Options { target_token_file: Some(token), ..Options::default() };
+        let (target, options) = pair.target(is_served);
         let paths = ["", "d", "d/file"];
         let set = |root: &Path, value: &str| {
             for path in paths {

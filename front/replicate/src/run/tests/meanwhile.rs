@@ -185,14 +185,8 @@ fn a_copy_that_was_asked_what_it_has_is_known_from_then_on() {
 fn what_is_not_mounted_any_more_is_not_told_to_be_complete() {
     for (with, is_served) in [(Some(With::Kura), false), (Some(With::Rsync), false), (None, true)] {
         let pair = Pair::new();
-        let token = pair.folder.path().join("token");
-        fs::write(&token, "token").unwrap();
-        let module = pair.folder.path().join("module");
-        let service = crate::kura::Service::listen(&module, "127.0.0.1:0", "token".to_owned(), None).unwrap();
-        let served = format!("kura://{}/copy", service.address().unwrap()).parse().unwrap();
-        std::thread::spawn(move || service.run());
-        let target = if is_served { served } else { Target::Local(pair.copy.clone()) };
-        let options = Options { with, target_token_file: Some(token), ..Options::default() };
+        let (target, options) = pair.target(is_served);
+        let options = Options { with, ..options };
         fs::create_dir(&pair.copy).unwrap();
         let mounted = Mounted::at(pair.copy.clone());
         assert!(pair.run(&target, &options).unwrap().is_complete);
