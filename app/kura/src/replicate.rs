@@ -298,9 +298,9 @@ fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()
         Origin::Volume(volume) => {
             let pair = Pair::of(&home(common), volume, &job.target()?, &options)?;
             // From here on the schedule leaves it alone, even if what follows is cut off.
-            jobs.write(name, &Job { failed_over: true, ..job.clone() })?;
+            jobs.change(name, |job| job.failed_over = true)?;
             if let Err(error) = promote(&pair.target, common.out()) {
-                jobs.write(name, &job)?;
+                jobs.change(name, |now| now.failed_over = job.failed_over)?;
                 return Err(error);
             }
             Ok(())
@@ -310,7 +310,7 @@ fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()
             // No run of ours is under way that would go on in it.
             let _place = jobs.take(&jobs.folder(name), &job.target()?)?;
             let marker = kura_replicate::failover(&job, &options, anyway)?;
-            jobs.write(name, &Job { failed_over: true, ..job })?;
+            jobs.change(name, |job| job.failed_over = true)?;
             common.out().show(&marker, |marker| {
                 let point = marker.recovery_point.as_deref().unwrap_or("no moment in particular");
                 format!("failed over: the copy is the source as of {point}; `kura replicate failback {name}` goes back")
@@ -336,7 +336,7 @@ fn failback(jobs: &Jobs, name: &str, (anyway, dry_run): (bool, bool), common: &C
     let work = || bring_back(&job, &options, anyway, &home(common), &place, &progress);
     let summary = bar::during(&progress, common.out(), work)?;
     if summary.is_complete {
-        jobs.write(name, &Job { failed_over: false, ..job })?;
+        jobs.change(name, |job| job.failed_over = false)?;
     }
     tell(&summary, &place.failures(), anyway && summary.has_only_what_stays(), common)
 }

@@ -180,7 +180,14 @@ impl Jobs {
         self.write(name, job)
     }
 
-    /// Changes a job.
+    /// Changes a job as it is by now.
+    pub fn change(&self, name: &str, change: impl FnOnce(&mut Job)) -> Result<()> {
+        let mut job = self.get(name)?;
+        change(&mut job);
+        self.write(name, &job)
+    }
+
+    /// Writes a job down.
     pub fn write(&self, name: &str, job: &Job) -> Result<()> {
         let path = self.path(name);
         let text = toml::to_string_pretty(job).map_err(|cause| Error::Usage(cause.to_string()))?;
@@ -215,8 +222,8 @@ impl Jobs {
             return Err(Error::Usage(self.unknown(name)));
         }
         let job = self.get(name).ok();
-        if let Some(job) = &job {
-            self.write(name, &Job { removing: true, ..job.clone() })?;
+        if job.is_some() {
+            self.change(name, |job| job.removing = true)?;
         }
         let target = job.as_ref().and_then(|job| job.target().ok());
         let until = Instant::now() + RUNS_END;
@@ -230,9 +237,8 @@ impl Jobs {
                 Ok(place) => return Ok((job, place)),
                 Err(_) if Instant::now() < until => std::thread::sleep(LOOK),
                 Err(error) => {
-                    // As it is now: it may have been failed over meanwhile.
-                    if let Ok(job) = self.get(name) {
-                        self.write(name, &Job { removing: false, ..job })?;
+                    if job.is_some() {
+                        self.change(name, |job| job.removing = false)?;
                     }
                     return Err(error);
                 }
