@@ -176,8 +176,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let (mut changes, unread) = look(&source, there, left.filter(|_| !options.allow_empty), progress);
     changes.doubt(doubted.as_ref());
     let failures = [left_out(&mut changes, &unread, &known, options.worked_since), unread_there.clone()].concat();
-    refuse_unread_root(&source, &unread)?;
-    refuse_unknown(&unread_there, options)?;
+    refuse_unread_root(&source, &unread).and_then(|()| refuse_unknown(&unread_there, options))?;
     refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
