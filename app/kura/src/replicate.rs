@@ -19,6 +19,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use carry::{BUCKETS, bring_back, carry, carry_job, waited_for};
 use kura_replicate::{Job, Jobs, Options, Origin, Place, Progress, Summary, Target, Verified};
 use sites::{Home, Site};
+use std::collections::BTreeMap;
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,17 +78,15 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
 /// Shows how jobs fare, and fails where that is not known of one.
 fn status(jobs: &Jobs, name: Option<String>, out: Out) -> Result<()> {
     let now = SystemTime::now();
-    let standings = match name {
-        Some(name) => vec![(name.clone(), jobs.standing(&name, now))],
+    let (known, unknown) = match name {
+        Some(name) => (vec![jobs.standing(&name, now)?], BTreeMap::new()),
         None => jobs.standings(now),
     };
-    let (known, unknown): (Vec<_>, Vec<_>) = standings.into_iter().partition(|(_, standing)| standing.is_ok());
-    let known: Vec<_> = known.into_iter().filter_map(|(_, standing)| standing.ok()).collect();
     if !known.is_empty() || unknown.is_empty() {
         let told: Vec<_> = known.iter().map(|standing| told::ToldJob::new(jobs, standing.clone())).collect();
         out.show(&told, |_| text::standings(&known))?;
     }
-    Ok(unknown.into_iter().try_for_each(|(_, standing)| standing.map(drop))?)
+    unknown.into_values().next().map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Removes a job, and the points of its source; one that nobody can read goes as it is.

@@ -11,6 +11,7 @@ use crate::origin::Origin;
 use crate::run::{Options, Place, Summary, is_held, last};
 use crate::target::{Target, real};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use xxhash_rust::xxh3::xxh3_128;
@@ -260,11 +261,17 @@ impl Jobs {
         names
     }
 
-    /// How all jobs fare now, by name; an error for one whose file cannot be read.
-    pub fn standings(&self, now: SystemTime) -> Vec<(String, Result<Standing>)> {
-        let standings = self.names().into_iter().map(|name| (name.clone(), self.standing(&name, now)));
-        // One that was removed meanwhile is none.
-        standings.filter(|(name, standing)| standing.is_ok() || self.has(name)).collect()
+    /// How all jobs fare now; and, by name, why that is not known of those whose file cannot be read.
+    pub fn standings(&self, now: SystemTime) -> (Vec<Standing>, BTreeMap<String, Error>) {
+        let (mut known, mut unknown) = (Vec::new(), BTreeMap::new());
+        for name in self.names() {
+            match self.standing(&name, now) {
+                Ok(standing) => known.push(standing),
+                // One that was removed meanwhile is none.
+                Err(error) => drop(self.has(&name).then(|| unknown.insert(name, error))),
+            }
+        }
+        (known, unknown)
     }
 
     /// How a job fares now.

@@ -6,7 +6,7 @@
 use super::told::wire;
 use crate::data::DataDir;
 use kura_admin::ReplicationJob;
-use kura_replicate::{Jobs, Standing};
+use kura_replicate::{Error, Jobs, Standing};
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
@@ -86,20 +86,13 @@ impl ReplicationJobs {
     }
 
     /// How all fare, and why that is not known of others, by name. Reads files.
-    fn standings(&self) -> (Vec<Standing>, BTreeMap<String, String>) {
-        let (mut known, mut unknown) = (Vec::new(), BTreeMap::new());
-        for (name, standing) in Jobs::under(&self.data).standings(SystemTime::now()) {
-            match standing {
-                Ok(standing) => known.push(standing),
-                Err(error) => drop(unknown.insert(name, error.to_string())),
-            }
-        }
-        (known, unknown)
+    fn standings(&self) -> (Vec<Standing>, BTreeMap<String, Error>) {
+        Jobs::under(&self.data).standings(SystemTime::now())
     }
 
     /// The same, and whose time has come: none of those that this server runs, and none whose run would be refused, as another one
     /// is under way or it was failed over.
-    fn look(&self, own: &BTreeSet<String>) -> (Vec<Standing>, BTreeMap<String, String>, BTreeSet<String>) {
+    fn look(&self, own: &BTreeSet<String>) -> (Vec<Standing>, BTreeMap<String, Error>, BTreeSet<String>) {
         let ((standings, unknown), jobs, now) = (self.standings(), Jobs::under(&self.data), SystemTime::now());
         let is_due = |standing: &&Standing| {
             standing.is_due(now) && !own.contains(&standing.name) && !jobs.is_busy(&standing.name)
@@ -143,8 +136,8 @@ impl ReplicationJobs {
             let look = tokio::task::spawn_blocking(move || all.look(&own)).await;
             let Ok((standings, unknown, due)) = look else { continue };
             self.find_lost(&standings);
-            for (name, cause) in &unknown {
-                warn(name, None, cause.clone(), &mut told);
+            for (name, error) in &unknown {
+                warn(name, None, error.to_string(), &mut told);
             }
             // Nobody waits for the run of a job that is gone, or goes.
             let jobs = Jobs::under(&self.data);
@@ -208,7 +201,7 @@ impl ReplicationJobs {
 }
 
 /// A job whose file cannot be read, as the wire has it.
-fn untold((name, cause): (String, String)) -> ReplicationJob {
+fn untold((name, error): (String, Error)) -> ReplicationJob {
     let nobody_knows = || "?".to_owned();
     ReplicationJob {
         name,
@@ -222,7 +215,7 @@ fn untold((name, cause): (String, String)) -> ReplicationJob {
         is_running: false,
         is_complete: Some(false),
         is_failed_over: false,
-        error: Some(cause),
+        error: Some(error.to_string()),
     }
 }
 
