@@ -12,7 +12,8 @@ use crate::misuse::Misuse;
 use crate::show::{Out, print, table};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use kura_experiments::{About, Options, Outcome, Scale, Setting, Watch};
+use kura_experiments::{About, Listed, Options, Outcome, Report, Scale, Setting, Watch};
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -27,8 +28,9 @@ pub fn lab(command: LabCommand, out: Out) -> Result<ExitCode> {
         LabCommand::Run(command) => run(command, out)?,
         LabCommand::Replay(command) => return replay::replay(&command, out),
         LabCommand::Report { out: folder } => {
-            let page = kura_experiments::report(&folder)?;
-            out.show(&serde_json::json!({ "report": page }), |_| format!("the report is {}", page.display()))?;
+            let report = kura_experiments::report(&folder)?;
+            tell_left_out(&report);
+            out.show(&report, |report| format!("the report is {}", report.page.display()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -59,18 +61,34 @@ fn run(command: LabRun, out: Out) -> Result<()> {
         jobs: command.jobs.map_or_else(cores, usize::from),
         again: command.again,
     };
-    let outcomes = kura_experiments::run(&experiments, &options, &Bar::new(out)?)?;
-    for outcome in &outcomes {
-        // To people, what has no criteria says nothing that is not in the report.
-        if !(matches!(out, Out::Text) && outcome.criteria.is_empty()) {
-            out.show(outcome, verdicts)?;
-        }
-    }
-    let page = kura_experiments::report(&options.setting.out)?;
+    let ran = run_and_show(&experiments, &options, out);
+    // Also of those before the one that failed.
+    let report = kura_experiments::report(&options.setting.out);
+    ran?;
+    let report = report?;
+    tell_left_out(&report);
     if let Out::Text = out {
-        print(&format!("the report is {}", page.display()))?;
+        print(&format!("the report is {}", report.page.display()))?;
     }
     Ok(())
+}
+
+fn run_and_show(experiments: &[&dyn Listed], options: &Options, out: Out) -> Result<()> {
+    for outcome in kura_experiments::run(experiments, options, &Bar::new(out)?)? {
+        let outcome = outcome?;
+        // To people, what has no criteria says nothing that is not in the report.
+        if !(matches!(out, Out::Text) && outcome.criteria.is_empty()) {
+            out.show(&outcome, verdicts)?;
+        }
+    }
+    Ok(())
+}
+
+fn tell_left_out(report: &Report) {
+    for why in &report.left_out {
+        // The report is there all the same.
+        let _ = writeln!(stderr(), "kura: not in the report: {why}");
+    }
 }
 
 fn verdicts(outcome: &Outcome) -> String {

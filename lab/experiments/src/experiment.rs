@@ -64,7 +64,7 @@ pub struct Point<C> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Every experiment within ten minutes on two cores.
+    /// Every experiment within ten minutes on two cores, but for large traces.
     #[default]
     Quick,
     /// The papers' scale.

@@ -93,6 +93,6 @@ pub use machine::{COMMIT, Machine};
 pub use outcome::{Outcome, Shown, word};
 pub use plan::Listed;
 pub use registry::{list, named};
-pub use report::report;
+pub use report::{Report, report};
 pub use run::{Options, Watch, run};
 pub use source::identity;

@@ -164,14 +164,14 @@ impl Outcome {
             .with_context(|| format!("{} is not a result; run the experiment again", path.display()))
     }
 
-    /// Every finished experiment in the report's folder, by name.
-    pub fn all(out: &Path) -> Result<Vec<Self>> {
+    /// Every finished experiment in the report's folder, by name; an error in the place of one that cannot be read.
+    pub fn all(out: &Path) -> Result<Vec<Result<Self>>> {
         let folders = std::fs::read_dir(out).with_context(|| format!("reading {}", out.display()))?;
         let folders = folders.map(|entry| entry.map(|entry| entry.path().join(FILE)));
         let mut paths = folders.collect::<Result<Vec<_>, _>>()?;
         paths.retain(|path| path.is_file());
         paths.sort();
-        paths.iter().map(|path| Self::read(path)).collect()
+        Ok(paths.iter().map(|path| Self::read(path)).collect())
     }
 
     /// How many criteria hold.

@@ -37,14 +37,18 @@ pub trait Watch: Sync {
     fn ends(&self);
 }
 
-/// Does the experiments and writes the results of each. The first point that fails ends the run; what is done by then
-/// is saved.
-pub fn run(experiments: &[&dyn Listed], options: &Options, watch: &dyn Watch) -> Result<Vec<Outcome>> {
+/// Does the experiments, one each time the next is asked for, and writes the results of each. The first point that fails
+/// should end the run; what is done by then is saved.
+pub fn run<'a>(
+    experiments: &[&'a dyn Listed],
+    options: &'a Options,
+    watch: &'a dyn Watch,
+) -> Result<impl Iterator<Item = Result<Outcome>> + use<'a>> {
     // What cannot begin is told before what takes long; and so is a folder that takes no file.
     files::probe(&options.setting.out)?;
     let tasks = experiments.iter().map(|experiment| Task::new(*experiment, options, watch));
     let tasks = tasks.collect::<Result<Vec<_>>>()?;
-    tasks.into_iter().map(Task::run).collect()
+    Ok(tasks.into_iter().map(Task::run))
 }
 
 /// An experiment to be done.

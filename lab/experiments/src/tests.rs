@@ -2,7 +2,7 @@
 
 use crate::plan::Listed;
 use crate::{About, Criterion, Experiment, Figure, Findings, Options, Outcome, Point, Progress, Scale, Setting, Table};
-use crate::{Watch, report, run};
+use crate::{Report, Watch, report, run};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -76,8 +76,12 @@ fn options(out: &Path) -> Options {
     Options { setting: Setting { out: out.to_owned(), ..Setting::default() }, jobs: 2, again: false }
 }
 
+fn all(experiments: &[&dyn Listed], options: &Options, watch: &dyn Watch) -> Result<Vec<Outcome>> {
+    run(experiments, options, watch)?.collect()
+}
+
 fn done(roots: &Roots, options: &Options) -> Result<Outcome> {
-    Ok(run(&[roots as &dyn Listed], options, &Watched::default())?.remove(0))
+    Ok(all(&[roots], options, &Watched::default())?.remove(0))
 }
 
 /// How many points were done, not found, by the one run of `roots`.
@@ -155,7 +159,7 @@ fn one_job_and_many_give_the_same_bytes() {
 #[test]
 fn progress_ends_with_all_points() {
     let (out, watched) = (folder(), Watched::default());
-    run(&[&Roots::default()], &options(out.path()), &watched).unwrap();
+    all(&[&Roots::default()], &options(out.path()), &watched).unwrap();
     assert_eq!(watched.0.load(Ordering::Relaxed), 7000);
 }
 
@@ -176,7 +180,7 @@ fn progress_begins_with_the_traces() {
         assert!(told.len() > 3 && told.is_sorted() && told[0] < 0.5 && told[told.len() - 1] > 0.9, "{told:?}");
     }
     let failed = Roots { fails: Some(0), ..Roots::default() };
-    run(&[&failed], &options(out.path()), &watched).unwrap_err();
+    all(&[&failed], &options(out.path()), &watched).unwrap_err();
     assert!(watched.1.lock().unwrap().is_empty(), "there is no trace");
 }
 
@@ -197,7 +201,7 @@ fn results_have_their_form() {
     assert_eq!(json["files"], json!(["roots/roots.csv", "roots/roots.vl.json", "roots/run.csv"]));
     assert_eq!(json["command"], "kura lab run roots --quick --seed 0");
     assert_eq!(json["configuration"]["of-6"], 6);
-    assert_eq!(Outcome::all(out.path()).unwrap(), [outcome]);
+    assert_eq!(Outcome::all(out.path()).unwrap().remove(0).unwrap(), outcome);
 }
 
 /// A table or a figure that is carried off says with the file beside it, or in itself, what made it.
@@ -263,7 +267,7 @@ fn a_result_takes_the_place_of_the_one_before_it() {
 fn the_report_shows_every_criterion_figure_and_table() {
     let out = folder();
     done(&Roots::default(), &options(out.path())).unwrap();
-    let page = std::fs::read_to_string(report(out.path()).unwrap()).unwrap();
+    let page = std::fs::read_to_string(report(out.path()).unwrap().page).unwrap();
     for text in ["1 of 2", "root of 4", "root of 5", "does not hold", "Ours falls short", "They grow.", "--seed 0"] {
         assert!(page.contains(text), "{text}");
     }
@@ -283,6 +287,33 @@ fn a_folder_without_results_is_told_in_one_line() {
     std::fs::write(out.path().join("roots/result.json"), "{}").unwrap();
     let error = format!("{:#}", report(out.path()).unwrap_err());
     assert!(error.contains("roots/result.json is not a result"), "{error}");
+}
+
+/// What another program left, or somebody has emptied, keeps no other result from being shown.
+#[test]
+fn what_cannot_be_read_is_left_out_of_the_report_and_told() {
+    let out = folder();
+    done(&Roots::default(), &options(out.path())).unwrap();
+    std::fs::create_dir(out.path().join("old")).unwrap();
+    std::fs::write(out.path().join("old/result.json"), "{}").unwrap();
+    let Report { page, left_out } = report(out.path()).unwrap();
+    assert!(std::fs::read_to_string(page).unwrap().contains("root of 4"));
+    assert!(left_out.len() == 1 && left_out[0].contains("old/result.json is not a result"), "{left_out:?}");
+    std::fs::remove_file(out.path().join("roots/roots.csv")).unwrap();
+    let error = format!("{:#}", report(out.path()).unwrap_err());
+    assert!(error.contains("old/result.json"), "the first of what was left out: {error}");
+}
+
+/// Who asks for one after the other has the first before the second fails.
+#[test]
+fn what_is_done_before_one_that_fails_is_there() {
+    let out = folder();
+    let (roots, failed) = (Roots::default(), Roots { fails: Some(5), ..Roots::default() });
+    let (options, watched) = (Options { again: true, ..options(out.path()) }, Watched::default());
+    let mut ran = run(&[&roots, &failed], &options, &watched).unwrap();
+    ran.next().unwrap().unwrap();
+    assert!(out.path().join("roots/result.json").exists() && failed.done.load(Ordering::Relaxed) == 0);
+    assert!(ran.next().unwrap().is_err());
 }
 
 /// Points that are measured.
@@ -324,7 +355,7 @@ impl Experiment for Clock {
 #[test]
 fn what_is_measured_is_measured_point_by_point() {
     let out = folder();
-    run(&[&Clock::default()], &Options { jobs: 6, ..options(out.path()) }, &Watched::default()).unwrap();
+    all(&[&Clock::default()], &Options { jobs: 6, ..options(out.path()) }, &Watched::default()).unwrap();
 }
 
 /// What was measured elsewhere is not what this machine does.
@@ -333,7 +364,7 @@ fn a_point_measured_on_another_machine_is_measured_again() {
     let out = folder();
     let measured = || {
         let clock = Clock::default();
-        run(&[&clock], &options(out.path()), &Watched::default()).unwrap();
+        all(&[&clock], &options(out.path()), &Watched::default()).unwrap();
         clock.done.load(Ordering::SeqCst)
     };
     assert_eq!([measured(), measured()], [6, 0]);
@@ -365,6 +396,6 @@ fn data_that_json_cannot_hold_are_refused() {
         }
     }
     let out = folder();
-    let error = format!("{:#}", run(&[&Nothing], &options(out.path()), &Watched::default()).unwrap_err());
+    let error = format!("{:#}", all(&[&Nothing], &options(out.path()), &Watched::default()).unwrap_err());
     assert!(error.starts_with("nothing, point one: its data cannot be read back"), "{error}");
 }

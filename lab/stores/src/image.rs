@@ -1,5 +1,5 @@
 //! What everything is measured on: an image, loop devices on it, file systems in it. All of it is gone when this
-//! process is, however it ends: the image has no name any more, the devices detach themselves when nobody has them
+//! process is, however it ends: the image never had a name, the devices detach themselves when nobody has them
 //! open, and the file systems are mounted nowhere, only open.
 
 use anyhow::{Context, Result, bail};
@@ -21,7 +21,7 @@ pub struct Image {
 impl Image {
     /// An image in `folder`, on that folder's device.
     pub fn new(folder: &Path, whole_bytes: u64, front_bytes: u64) -> Result<Self> {
-        let mut file = tempfile::Builder::new().prefix("object-stores-").suffix(".image").tempfile_in(folder)?;
+        let mut file = tempfile::tempfile_in(folder)?;
         let zeroes = vec![0; 1 << 20];
         let mut left = whole_bytes;
         while left > 0 {
@@ -30,9 +30,10 @@ impl Image {
             written.with_context(|| format!("writing an image of {whole_bytes} bytes in {}", folder.display()))?;
             left -= some;
         }
-        file.as_file().sync_all()?;
-        let whole = Device::attach(file.path(), whole_bytes)?;
-        let front = Device::attach(file.path(), front_bytes)?;
+        file.sync_all()?;
+        let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
+        let whole = Device::attach(&path, whole_bytes)?;
+        let front = Device::attach(&path, front_bytes)?;
         Ok(Self { whole, front })
     }
 }

@@ -47,9 +47,10 @@ impl Phase {
     /// From how long each request took.
     pub(crate) fn of(work: &Work, elapsed: Duration, mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
+        // The least that so large a part of them is not above.
         let at = |share: f64| {
-            let index = ((latencies.len() as f64 * share) as usize).min(latencies.len().saturating_sub(1));
-            latencies.get(index).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
+            let rank = (latencies.len() as f64 * share).ceil() as usize;
+            latencies.get(rank.saturating_sub(1)).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
         };
         let content_bytes = (work.size_bytes * work.count) as f64;
         Self { mb_s: content_bytes / 1e6 / elapsed.as_secs_f64(), p50_us: at(0.5), p99_us: at(0.99) }
@@ -204,6 +205,15 @@ mod tests {
             let mut read: Vec<usize> = (0..count).map(|nth| Work { count, ..WORK }.shuffled(nth)).collect();
             read.sort_unstable();
             assert!(read.into_iter().eq(0..count), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_is_the_least_that_so_many_are_not_above() {
+        for (count, p50_us, p99_us) in [(1, 1.0, 1.0), (2, 1.0, 2.0), (100, 50.0, 99.0), (400, 200.0, 396.0)] {
+            let latencies = (1..=count).rev().map(Duration::from_micros).collect();
+            let phase = Phase::of(&WORK, Duration::from_secs(1), latencies);
+            assert!((phase.p50_us - p50_us).abs() < 1e-6 && (phase.p99_us - p99_us).abs() < 1e-6, "{count}");
         }
     }
 

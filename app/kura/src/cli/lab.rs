@@ -46,7 +46,7 @@ pub struct LabRun {
     /// The experiments, as `kura lab list` names them
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// Finish each experiment within ten minutes on two cores (the default)
+    /// Finish each experiment within ten minutes on two cores, but for large traces (the default)
     #[arg(long)]
     quick: bool,
     /// Do as much as the papers did

@@ -25,6 +25,9 @@ const RATE: u64 = 17_000_000;
 /// T of section 4.2, before it is scaled as the files are.
 const THRESHOLD_BYTES: u64 = 10 << 20;
 
+/// The folder, in the report's, of what is carried: of one name, so that what a run that was cut off has left goes with the next.
+const WORK: &str = "replicate-real.work";
+
 /// What is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -113,7 +116,11 @@ impl Experiment for Real {
             }
         };
         fs::create_dir_all(&setting.out).with_context(|| format!("making {}", setting.out.display()))?;
-        let folder = tempfile::Builder::new().prefix("replicate-real-").tempdir_in(&setting.out)?;
+        let work = setting.out.join(WORK);
+        if work.exists() {
+            fs::remove_dir_all(&work).with_context(|| format!("removing {}", work.display()))?;
+        }
+        let folder = tempfile::Builder::new().prefix(WORK).rand_bytes(0).tempdir_in(&setting.out)?;
         let bytes = grow(&tree, divisor, &folder.path().join("source"))?;
         let options = Options {
             with: Some(With::Rsync),

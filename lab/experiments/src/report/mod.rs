@@ -5,21 +5,37 @@ mod page;
 use crate::files;
 use crate::outcome::Outcome;
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Makes `index.html` of the results in the folder, and returns its path.
-pub fn report(out: &Path) -> Result<PathBuf> {
+/// A report that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Its page.
+    #[serde(rename = "report")]
+    pub page: PathBuf,
+    /// Results that are not in it, for they could not be read: of another program perhaps. A line each.
+    pub left_out: Vec<String>,
+}
+
+/// Makes `index.html` of the results in the folder.
+pub fn report(out: &Path) -> Result<Report> {
     let empty =
         || format!("{}: no results here: make some with `kura lab run NAME`, or name another --output", out.display());
     if !out.is_dir() {
         bail!(empty());
     }
-    let outcomes = Outcome::all(out)?;
-    ensure!(!outcomes.is_empty(), empty());
-    let sections = outcomes.into_iter().map(|outcome| Section::read(out, outcome)).collect::<Result<Vec<_>>>()?;
-    let path = out.join("index.html");
-    files::write(&path, page::page(&sections).into_string().as_bytes())?;
-    Ok(path)
+    let (mut sections, mut left_out) = (Vec::new(), Vec::new());
+    for outcome in Outcome::all(out)? {
+        match outcome.and_then(|outcome| Section::read(out, outcome)) {
+            Ok(section) => sections.push(section),
+            Err(error) => left_out.push(format!("{error:#}")),
+        }
+    }
+    ensure!(!sections.is_empty(), left_out.into_iter().next().unwrap_or_else(empty));
+    let page = out.join("index.html");
+    files::write(&page, page::page(&sections).into_string().as_bytes())?;
+    Ok(Report { page, left_out })
 }
 
 /// An experiment's results with what its files hold.

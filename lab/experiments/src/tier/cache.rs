@@ -43,7 +43,10 @@ struct State {
     to_clean: VecDeque<Range<u64>>,
     cleaning: usize,
     cleaned_bytes: u64,
-    filled: u64,
+    /// Blocks that were read from the disks to be kept.
+    filled_bytes: u64,
+    /// Blocks that it has.
+    held: u64,
 }
 
 /// The cache.
@@ -89,7 +92,8 @@ impl State {
         };
         let was_empty = slot.tag == 0;
         *slot = Slot { tag, used: clock, dirty: write };
-        self.filled += u64::from(was_empty);
+        self.held += u64::from(was_empty);
+        self.filled_bytes += if write { 0 } else { BLOCK_BYTES };
         Found::Taken
     }
 
@@ -124,15 +128,16 @@ impl Cache {
             to_clean: VecDeque::new(),
             cleaning: 0,
             cleaned_bytes: 0,
-            filled: 0,
+            filled_bytes: 0,
+            held: 0,
         };
         Rc::new(Self { devices: Rc::clone(devices), runtime: Rc::clone(runtime), state: RefCell::new(state) })
     }
 
-    /// Bytes in the cache, and bytes written back.
-    pub fn moved(&self) -> (u64, u64) {
+    /// Bytes in the cache, read into it, and written back.
+    pub fn moved(&self) -> (u64, u64, u64) {
         let state = self.state.borrow();
-        (state.filled * BLOCK_BYTES, state.cleaned_bytes)
+        (state.held * BLOCK_BYTES, state.filled_bytes, state.cleaned_bytes)
     }
 
     /// Serves a request.

@@ -90,7 +90,7 @@ fn run(config: &Config, seed: u64, progress: &Progress<'_>) -> Result<Data> {
     let devices = Rc::new(Devices::new(&sim, config.volume_bytes));
     match &config.driver {
         System::Tiered(spec) => {
-            let trained_on = if config.system == systems::STATIC { before.as_slice() } else { &[] };
+            let trained_on = (config.system == systems::STATIC).then_some(before.as_slice());
             let driver = Tiered::start(spec, config.volume_bytes, &devices, &sim.runtime(), trained_on)?;
             let serving = Serving::Tiered(Rc::clone(&driver));
             warm_up(config, &sim, &devices, &serving, &before);
@@ -137,10 +137,7 @@ impl Serving {
     fn moved(&self) -> (u64, u64, u64) {
         match self {
             Self::Tiered(driver) => driver.moved(),
-            Self::Cache(cache) => {
-                let (filled_bytes, cleaned_bytes) = cache.moved();
-                (filled_bytes, 0, cleaned_bytes)
-            }
+            Self::Cache(cache) => cache.moved(),
         }
     }
 }

@@ -9,8 +9,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Steps in the search for prices.
-const STEPS: u32 = 120;
+/// Rounds in the search for one price of all room and one of a move, and steps in the search for prices from there.
+const ROUNDS: u32 = 2;
+const STEPS: u32 = 80;
+/// Halvings of a range of prices.
+const HALVINGS: u32 = 24;
 
 /// What there is to choose from.
 pub struct Hindsight {
@@ -57,20 +60,33 @@ impl Hindsight {
 
     /// The bound for so many regions of room and so many moves up; a region that begins there counts as one.
     pub fn bound(&self, room: u64, moves: u64) -> Bound {
-        let mut prices = vec![0.0; self.intervals];
-        let mut price_of_move = 0.0;
         let mut least = self.total as f64;
-        let mean = self.total as f64 / moves.max(1) as f64;
-        for step in 0..STEPS {
-            let (gain, held, made) = self.at_prices(&prices, price_of_move);
+        let mut try_prices = |prices: &[f64], price_of_move: f64| {
+            let (gain, held, made) = self.at_prices(prices, price_of_move);
             let paid = prices.iter().sum::<f64>() * room as f64 + price_of_move * moves as f64;
             least = f64::min(least, gain + paid);
-            // Towards what is short, in smaller and smaller steps.
-            let size = 1.0 / f64::from(step + 1).sqrt();
-            price_of_move =
-                f64::max(0.0, price_of_move + size * mean * (made as f64 - moves as f64) / moves.max(1) as f64);
-            for (price, held) in prices.iter_mut().zip(held) {
-                *price = f64::max(0.0, *price + size * 0.2 * (held as f64 - room as f64) / room.max(1) as f64);
+            let beyond = |used: f64, allowed: u64| ((used - allowed as f64) / allowed.max(1) as f64).clamp(-1.0, 1.0);
+            (held.iter().map(|held| beyond(*held as f64, room)).collect::<Vec<_>>(), beyond(made as f64, moves))
+        };
+        // One price of all room, and one of a move, each in turn such that of neither more is used than there is.
+        let highest = self.total as f64;
+        let (mut price_of_room, mut price_of_move) = (0.0, 0.0);
+        for _ in 0..ROUNDS {
+            let prices = vec![price_of_room; self.intervals];
+            price_of_move = clearing(highest, |price| try_prices(&prices, price).1);
+            let all = |price| vec![price; self.intervals];
+            price_of_room = clearing(highest, |price| try_prices(&all(price), price_of_move).0.iter().sum());
+        }
+        // From there each towards what is short, in smaller and smaller steps.
+        let mut prices = vec![price_of_room; self.intervals];
+        let step_of_move = price_of_move.max(highest / (10 * moves.max(1)) as f64);
+        let step_of_room = price_of_room.max(highest / (10 * room.max(1) * self.intervals.max(1) as u64) as f64);
+        for step in 0..STEPS {
+            let size = 0.5 / f64::from(step + 1).sqrt();
+            let (beyond_room, beyond_moves) = try_prices(&prices, price_of_move);
+            price_of_move = f64::max(0.0, price_of_move + size * step_of_move * beyond_moves);
+            for (price, beyond) in prices.iter_mut().zip(beyond_room) {
+                *price = f64::max(0.0, *price + size * step_of_room * beyond);
             }
         }
         Bound { share: least / self.total.max(1) as f64, moves }
@@ -134,6 +150,19 @@ fn best(counts: &[(u32, u32)], sums: &[f64], price_of_move: f64) -> Best {
     Best { gain: off, stays }
 }
 
+/// The lowest price up to `highest`, nearly, at which no more is used than there is.
+fn clearing(highest: f64, mut beyond: impl FnMut(f64) -> f64) -> f64 {
+    if beyond(0.0) <= 0.0 {
+        return 0.0;
+    }
+    let (mut low, mut high) = (0.0, highest);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if beyond(middle) > 0.0 { low = middle } else { high = middle }
+    }
+    high
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,5 +201,20 @@ mod tests {
             gaps += (bound - best) / all;
         }
         assert!(gaps / 60.0 < 0.1, "the bound is {} of the requests above the best, on average", gaps / 60.0);
+    }
+
+    /// Regions that differ a thousandfold, and moves for a few of them.
+    #[test]
+    fn few_moves_bound_it_too() {
+        let requests = (0..200_u32).flat_map(|interval| {
+            (0..1_000_u32).flat_map(move |region| (0..1_000 / (region + 1)).map(move |_| (interval, region)))
+        });
+        let all = Hindsight::of(requests);
+        let of_first = |regions: u32| (0..regions).map(|region| f64::from(1_000 / (region + 1) * 200)).sum::<f64>();
+        for (room, moves) in [(10, 10), (500, 5), (5, 500), (1_000, 1)] {
+            let best = of_first(room.min(moves)) / all.total as f64;
+            let bound = all.bound(u64::from(room), u64::from(moves)).share;
+            assert!(bound + 1e-6 >= best && bound < best * 1.02, "{room} of room, {moves} moves: {bound}, best {best}");
+        }
     }
 }

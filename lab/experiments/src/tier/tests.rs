@@ -53,6 +53,11 @@ fn what_moves_is_served_fast_and_static_tiering_moves_nothing() {
     let [otf, fixed, worth] = [OTF, STATIC, WORTH].map(data);
     assert!(otf.measured.up_bytes > 0 && otf.measured.fast > 0.2, "{}", otf.measured.fast);
     assert_eq!((fixed.measured.up_bytes, fixed.oracle), (0, None));
+    // Nor what it is measured on, where little or nothing was before.
+    for from_s in [0, 1] {
+        let fixed = run(&Config { from_s, to_s: 600, ..config(STATIC) }, 1, &Progress::new(&|_| {})).unwrap();
+        assert_eq!((fixed.measured.up_bytes, fixed.measured.down_bytes), (0, 0), "from {from_s} s");
+    }
     assert!(worth.measured.fast > otf.measured.fast, "{} {}", worth.measured.fast, otf.measured.fast);
     for data in [&otf, &worth] {
         let bound = data.oracle.unwrap();
@@ -78,6 +83,9 @@ fn a_cache_hits_what_it_has_seen() {
         cache.measured.fast,
         cache.again.fast
     );
+    // What was read from the disks, block by block, is in it.
+    let up_bytes = cache.measured.up_bytes;
+    assert!(up_bytes > 0 && up_bytes < cache.measured.minutes.last().unwrap().placed_bytes, "{up_bytes}");
     // Nine of ten are writes, which the cache takes.
     assert!(cache.measured.not_slow > 0.8, "{}", cache.measured.not_slow);
 }

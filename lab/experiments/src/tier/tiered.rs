@@ -124,13 +124,14 @@ pub struct Tiered {
 }
 
 impl Tiered {
-    /// A driver with nothing on the fast tier. Its tasks run from now on.
+    /// A driver that moves as its policy says from now on, with nothing on the fast tier at first; or one that is trained on
+    /// requests before, has there what its policy chooses of them, and moves nothing.
     pub fn start(
         spec: &TieredSpec,
         volume_bytes: u64,
         devices: &Rc<Devices>,
         runtime: &Rc<SimRuntime>,
-        trained_on: &[Request],
+        trained_on: Option<&[Request]>,
     ) -> Result<Rc<Self>> {
         let region_bytes = spec.settings.region_bytes();
         let regions = volume_bytes.div_ceil(region_bytes) as u32;
@@ -149,9 +150,13 @@ impl Tiered {
             }),
             mover: Cell::new(None),
         });
-        driver.place(trained_on);
-        runtime.spawn(Box::pin(Rc::clone(&driver).decide()));
-        runtime.spawn(Box::pin(Rc::clone(&driver).move_on()));
+        match trained_on {
+            Some(before) => driver.place(before),
+            None => {
+                runtime.spawn(Box::pin(Rc::clone(&driver).decide()));
+                runtime.spawn(Box::pin(Rc::clone(&driver).move_on()));
+            }
+        }
         if spec.buffer == Buffer::Writes {
             runtime.spawn(Box::pin(Rc::clone(&driver).write_back()));
         }
@@ -165,7 +170,8 @@ impl Tiered {
         for request in before {
             self.count(request);
         }
-        let decision = self.ask(last.at_ns.max(1));
+        // A policy is first asked after a second.
+        let decision = self.ask(last.at_ns.max(1_000_000_000));
         let ups = decision.moves.into_iter().filter(|decided| decided.to == Tier::Fast);
         self.state.borrow_mut().table.extend(ups.flat_map(|up| up.regions).map(|region| (region, Phase::There)));
     }
