@@ -84,6 +84,6 @@ impl Survey {
         if reads {
             self.read.ranges().for_each(|range| extents.add(range));
         }
-        extents.len() * extents.block_bytes()
+        extents.bytes()
     }
 }

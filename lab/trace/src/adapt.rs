@@ -75,7 +75,7 @@ impl<I: Adapt> Iterator for Accelerated<I> {
             // 2^53 ns (104 days) are exact to the nanosecond.
             let at_ns = request.at_ns as f64 / self.factor;
             if at_ns > LATEST_NS {
-                let what = format!("with an acceleration of {} it comes after more than 292 years", self.factor);
+                let what = format!("with an acceleration of {:?} it comes after more than 292 years", self.factor);
                 return Err(Complaint::new(what, "accelerate more").at_request(self.number));
             }
             Ok(Request { at_ns: at_ns as u64, ..request })
@@ -133,7 +133,7 @@ mod tests {
         assert!(slow.next().expect("a request").is_ok());
         let error = slow.next().expect("a request").expect_err("refused").to_string();
         assert!(
-            error.starts_with("request 2: with an acceleration of 0.000") && error.contains("292 years"),
+            error.starts_with("request 2: with an acceleration of 1e-300") && error.contains("292 years"),
             "{error}"
         );
     }

@@ -36,9 +36,9 @@ impl BlockSet {
         self.block_bytes
     }
 
-    /// Blocks in the set.
-    pub fn len(&self) -> u64 {
-        self.chunks.values().map(|chunk| count(chunk.as_slice())).sum()
+    /// Bytes of the blocks in the set.
+    pub fn bytes(&self) -> u64 {
+        self.chunks.values().map(|chunk| count(chunk.as_slice())).sum::<u64>() * self.block_bytes
     }
 
     /// Adds every block that has one of these bytes.
@@ -169,7 +169,7 @@ mod tests {
                 set.add(begin..begin + len);
                 model.extend(begin / 512..=(begin + len - 1) / 512);
             }
-            prop_assert_eq!(set.len(), model.len() as u64);
+            prop_assert_eq!(set.bytes(), model.len() as u64 * 512);
             let ranges: Vec<_> = set.ranges().collect();
             prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
             let found: BTreeSet<u64> = ranges.into_iter().flat_map(|it| it.start / 512..it.end / 512).collect();

@@ -305,7 +305,7 @@ impl Pass {
             sequential_share: share(self.sequential, placed),
             address_span_bytes: self.highest,
             capacity_bytes,
-            footprint_bytes: self.footprint.len() * self.footprint.block_bytes(),
+            footprint_bytes: self.footprint.bytes(),
             footprint_block_bytes: self.footprint.block_bytes(),
             concentration: self.regions.end(capacity_bytes),
             response_ns: self.responses.percentiles(),
