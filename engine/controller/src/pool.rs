@@ -157,7 +157,7 @@ pub async fn format(disks: &[NewDisk], spec: &PoolSpec) -> Result<()> {
 }
 
 fn shape_for(disks: &[DiskFacts<'_>], spec: &PoolSpec) -> Shape {
-    let bytes: u64 = disks.iter().map(|disk| disk.size_bytes).sum();
+    let bytes = disks.iter().fold(0_u64, |bytes, disk| bytes.saturating_add(disk.size_bytes));
     let tables_bytes = (bytes / spec.extent_bytes.max(1) * TABLES_EXTENT_BYTES).max(TABLES_MIN_BYTES);
     Shape { tables_bytes: tables_bytes.next_multiple_of(1 << 20), ring_bytes: spec.journal_bytes }
 }
@@ -349,6 +349,15 @@ mod tests {
         let opened = disks.iter().map(|disk| (disk.name().to_owned(), disk.open() as Rc<dyn Block>));
         let pool = assemble(opened.collect()).await?;
         Ok(pool.found.into_iter().map(|found| Some(found?.0)).collect())
+    }
+
+    /// More bytes in all than are counted.
+    #[test]
+    fn the_largest_disks_there_can_be_make_a_pool() {
+        let disk = |path| DiskFacts { path, class: Class::Slow, size_bytes: 4 << 60 };
+        let (extent_bytes, journal_bytes) = (4 << 20, 64 << 20);
+        let spec = PoolSpec { uuid: [1; 16], extent_bytes, controllers: 1, journal_bytes, floating_percent: 0 };
+        check_fits(&["a", "b", "c", "d"].map(disk), &spec).unwrap();
     }
 
     #[test]

@@ -115,6 +115,13 @@ pub struct Costs {
     pub fast_ms: f64,
 }
 
+impl Costs {
+    /// What a request to the slow tier is assumed to take.
+    pub const SLOW_MS: f64 = 8.0;
+    /// And one to the fast tier.
+    pub const FAST_MS: f64 = 0.1;
+}
+
 /// All that is known at the end of an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {

@@ -1,6 +1,7 @@
 //! Files that are there whole or not at all.
 
 use anyhow::{Context, Result};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -23,9 +24,8 @@ impl Unfinished {
             let folder = path.parent().unwrap_or(Path::new("."));
             std::fs::create_dir_all(folder)?;
             let mut file = unfinished(folder)?;
-            file.write_all(bytes)?;
+            file.as_file_mut().write_all(bytes)?;
             file.as_file().sync_data()?;
-            readable_by_all(file.as_file())?;
             Ok(file)
         };
         let file = written().with_context(|| format!("writing {}", path.display()))?;
@@ -40,8 +40,9 @@ impl Unfinished {
     }
 }
 
+/// As any new file, with the umask's permissions: a report is to be shown. `tempfile_in` would tell the file's name in errors.
 fn unfinished(folder: &Path) -> std::io::Result<NamedTempFile> {
-    tempfile::Builder::new().prefix(".unfinished-").tempfile_in(folder)
+    tempfile::Builder::new().prefix(".unfinished-").make_in(folder, |path| File::create_new(path))
 }
 
 /// An error where no file can be made in `folder`, or where the folder itself cannot be made. Leaves nothing behind.
@@ -50,12 +51,24 @@ pub fn probe(folder: &Path) -> Result<()> {
     let mut file = unfinished(there)
         .with_context(|| format!("{}: no file can be made there: name another folder", folder.display()))?;
     // A disk that is full takes names, but no bytes.
-    let wrote = file.write_all(&[0; 4096]).and_then(|()| file.as_file().sync_data());
+    let wrote = file.as_file_mut().write_all(&[0; 4096]).and_then(|()| file.as_file().sync_data());
     wrote.with_context(|| format!("{}: nothing can be written there: name another folder", folder.display()))
 }
 
-/// A temporary file is its owner's alone; a report is to be shown.
-fn readable_by_all(file: &std::fs::File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_takes_no_file_is_told_by_its_own_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        write(&file, b"bytes").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"bytes");
+        for said in
+            [format!("{:#}", probe(&file).unwrap_err()), format!("{:#}", write(&file.join("x"), b"").unwrap_err())]
+        {
+            assert!(said.contains(&file.display().to_string()) && !said.contains(".unfinished-"), "{said}");
+        }
+    }
 }

@@ -57,7 +57,8 @@ impl Places {
 
     /// The unit of time that fits.
     pub fn time(&self) -> TimeUnit {
-        TimeUnit::of(self.cell_ns * self.over_time().len() as u64)
+        // The last cell may end behind what can be told.
+        TimeUnit::of(self.cell_ns.saturating_mul(self.over_time().len() as u64))
     }
 
     /// Table and figure of them.
@@ -69,7 +70,8 @@ impl Places {
         for [column, row, reads, writes] in &self.cells {
             for (requests, kind) in [(*reads, "reads"), (*writes, "writes")] {
                 if requests > 0 {
-                    let (from, to) = (unit.of_ns(column * self.cell_ns), unit.of_ns((column + 1) * self.cell_ns));
+                    let (from, to) =
+                        (unit.of_ns(column * self.cell_ns), unit.of_ns((column + 1).saturating_mul(self.cell_ns)));
                     let low_to_high = [gib(*row).into(), gib(row + 1).into()];
                     let [low, high] = low_to_high;
                     table.row([from.into(), to.into(), low, high, requests.into(), kind.into()]);
@@ -133,5 +135,14 @@ mod tests {
         assert_eq!(sums.iter().map(|[reads, _]| reads).sum::<u64>(), 2500);
         assert_eq!(sums.iter().map(|[_, writes]| writes).sum::<u64>(), 7500);
         assert_eq!(places.time().name, "min");
+    }
+
+    #[test]
+    fn the_longest_trace_there_can_be_is_drawn() {
+        let read = |at_ns| Ok(Request { at_ns, op: Op::Read, offset_bytes: 0, len_bytes: 4096, response_ns: 0 });
+        let requests = [0, u64::MAX].map(read);
+        let places = Places::of(&Anatomy::of(requests, &Scope::default()).unwrap().places);
+        let (table, _) = places.drawn("all", "all", "").unwrap();
+        assert_eq!((places.time().name, table.rows.len()), ("h", 2));
     }
 }

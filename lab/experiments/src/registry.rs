@@ -26,18 +26,22 @@ pub fn list() -> Vec<About> {
     ALL.iter().map(|experiment| experiment.about()).collect()
 }
 
-/// The experiments of these names; an unknown one is told with the nearest there is.
+/// How like two names are, 0 to 1, of which one may have been meant by the other.
+const LIKE: f64 = 0.75;
+
+/// The experiments of these names; an unknown one is told with the nearest that is like it.
 pub fn named(names: &[String]) -> Result<Vec<&'static dyn Listed>> {
     names.iter().map(|name| one(name)).collect()
 }
 
 fn one(name: &str) -> Result<&'static dyn Listed> {
-    let nearness = |listed: &&&dyn Listed| (strsim::jaro_winkler(name, listed.about().name) * 1e6) as u64;
-    match ALL.iter().max_by_key(nearness) {
-        Some(listed) if listed.about().name == name => Ok(*listed),
-        Some(listed) => bail!("no experiment {name}: did you mean {}? `kura lab list` lists them", listed.about().name),
-        None => bail!("no experiment {name}: there is none"),
+    if let Some(listed) = ALL.iter().find(|listed| listed.about().name == name) {
+        return Ok(*listed);
     }
+    let near = ALL.iter().map(|listed| listed.about().name).map(|known| (strsim::jaro_winkler(name, known), known));
+    let near = near.filter(|(likeness, _)| *likeness > LIKE).max_by(|a, b| a.0.total_cmp(&b.0));
+    let meant = near.map_or(String::new(), |(_, known)| format!("did you mean {known}? "));
+    bail!("no experiment {name}: {meant}`kura lab list` lists them")
 }
 
 #[cfg(test)]
@@ -50,5 +54,7 @@ mod tests {
         assert_eq!(named(&names).unwrap().len(), names.len());
         let error = named(&["device-modle".to_owned()]).err().unwrap().to_string();
         assert!(error.contains("device-modle") && error.contains("device-model?"), "{error}");
+        let error = named(&["nope".to_owned()]).err().unwrap().to_string();
+        assert_eq!(error, "no experiment nope: `kura lab list` lists them");
     }
 }

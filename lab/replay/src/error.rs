@@ -17,7 +17,7 @@ pub enum Error {
     /// The volume has no place on the disks.
     #[error(
         "the trace touches {needed_bytes} bytes of the volume, in extents, and the disks have room for {room_bytes}: \
-         give larger disks, or fit the trace into a smaller volume"
+         give larger disks, by model and size in pool.disks of a configuration, or fit the trace into a smaller volume"
     )]
     NoRoom {
         /// Bytes of extents that the trace touches.
@@ -37,6 +37,17 @@ pub enum Error {
         end_bytes: u64,
         /// The largest volume.
         most_bytes: u64,
+    },
+    /// No request is counted.
+    #[error(
+        "the last request comes {:.3} s into the trace, before it is warm at {:.3} s: warm up for less", last.as_secs_f64(),
+        warm.as_secs_f64()
+    )]
+    AllWarm {
+        /// Time of the last request.
+        last: Duration,
+        /// Time from which on requests would be counted.
+        warm: Duration,
     },
     /// More requests wait than are kept.
     #[error(

@@ -24,7 +24,6 @@
 
 mod ahead;
 mod error;
-mod footprint;
 mod ledger;
 mod node;
 mod options;

@@ -158,9 +158,12 @@ impl NodeSpec {
     /// share of the disks as blocks become hot.
     pub fn volume_bytes(&self, layout: Layout) -> Result<u64, Error> {
         let options = Options { layout, ..Options::default() };
-        let node = self.start(&options, kura_block::BLOCK_BYTES as u64)?;
-        let hot = if layout == Layout::HotMirror { self.hot_bytes(&node)? } else { 0 };
-        node.room_beside(hot)
+        self.room_on(&self.start(&options, kura_block::BLOCK_BYTES as u64)?, layout)
+    }
+
+    /// The same of a node that runs.
+    pub(crate) fn room_on(&self, node: &Node, layout: Layout) -> Result<u64, Error> {
+        node.room_beside(if layout == Layout::HotMirror { self.hot_bytes(node)? } else { 0 })
     }
 
     /// The most that the mirrored areas take of the disks, both copies counted: at least an extent on each pair of disks.
@@ -172,6 +175,18 @@ impl NodeSpec {
         let pairs = pool.disks.iter().filter(|disk| disk.takes_data).count() as u64;
         let most_bytes = share_bytes.min(limit_bytes.saturating_mul(2 * controllers));
         Ok(most_bytes.max(2 * pairs * controllers * pool.extent_bytes))
+    }
+
+    /// Bytes that the fast tier holds under these settings, and why nothing goes up there, where that is so.
+    pub fn fast_bytes(&self, settings: TierSettings) -> Result<(u64, Option<String>), Error> {
+        let options = Options { layout: Layout::None, ..Options::default() };
+        let node = self.start(&options, kura_block::BLOCK_BYTES as u64)?;
+        let single_disk = self.tier.as_ref().and_then(|tier| tier.single_disk.clone());
+        let tier = node.sim.block_on(async {
+            node.pool.set_tier(Some(TierConfig { settings, single_disk })).await?;
+            node.pool.tier().await
+        })?;
+        Ok((tier.total_bytes, tier.hindrance))
     }
 
     /// Makes the pool, starts its controllers, and makes a volume of `volume_bytes`.

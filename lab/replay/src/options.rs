@@ -41,6 +41,8 @@ pub struct Options {
     pub size_bytes: Option<u64>,
     /// How the volume's data lies on the disks.
     pub layout: Layout,
+    /// Requests before this time warm the node up: they are replayed and not counted.
+    pub warm_ns: u64,
     /// Whether contents are kept and checked.
     pub verify: bool,
     /// An open loop with more requests than these under way is given up.
@@ -55,6 +57,7 @@ impl Default for Options {
             prefill: Prefill::Read,
             size_bytes: None,
             layout: Layout::Mirror,
+            warm_ns: 0,
             verify: false,
             in_flight_limit: 1 << 18,
         }

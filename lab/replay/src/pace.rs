@@ -31,8 +31,13 @@ where
         Self { requests, in_flight_limit, begun: None }
     }
 
-    /// Issues requests until there are no more, or `goes_on` says no after one of them. True where there may be more.
-    pub(crate) async fn play(&mut self, run: &Rc<Run>, mut goes_on: impl FnMut() -> bool) -> Result<bool, Error> {
+    /// Issues requests until there are no more, or `goes_on`, which is told of each when it is due, says that one is the last. True
+    /// where there may be more.
+    pub(crate) async fn play(
+        &mut self,
+        run: &Rc<Run>,
+        mut goes_on: impl FnMut(&Request) -> bool,
+    ) -> Result<bool, Error> {
         while let Some(request) = self.requests.next().transpose().map_err(of_trace)? {
             let (begin, first_ns) = *self.begun.get_or_insert((run.now(), request.at_ns));
             let at = Duration::from_nanos(request.at_ns.saturating_sub(first_ns));
@@ -48,8 +53,9 @@ where
             if waiting >= self.in_flight_limit {
                 return Err(Error::Overloaded { at, waiting, done });
             }
+            let goes_on = goes_on(&request);
             run.begin(request, due);
-            if !goes_on() {
+            if !goes_on {
                 return Ok(true);
             }
         }
@@ -57,20 +63,20 @@ where
     }
 }
 
-/// Issues requests with `depth` under way at once, the next as soon as one is answered; tells each.
+/// Issues requests with `depth` under way at once, the next as soon as one is answered; `tell` hears of each when it is due.
 pub(crate) async fn closed_loop<E: std::error::Error + Send + Sync + 'static>(
     requests: impl Iterator<Item = Result<Request, E>>,
     depth: usize,
     run: &Run,
-    tell: impl Fn(),
+    tell: impl Fn(&Request),
 ) -> Result<(), Error> {
     let requests = RefCell::new(requests);
     let next = || requests.borrow_mut().next().transpose().map_err(of_trace);
     let one_by_one = || async {
         while let Some(request) = next()? {
+            tell(&request);
             run.tally.borrow_mut().begin();
             run.serve(request, run.now()).await;
-            tell();
         }
         Ok::<(), Error>(())
     };

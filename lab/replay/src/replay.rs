@@ -9,9 +9,9 @@ use crate::run::Run;
 use crate::summary::{ControllerSummary, DiskSummary, PoolSummary, Summary, TierSummary, VolumeSummary};
 use crate::survey::Survey;
 use kura_block::BLOCK_BYTES;
-use kura_controller::{Controller, ControllerInfo};
+use kura_controller::{Controller, ControllerInfo, Hits};
 use kura_trace::Request;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -107,6 +107,10 @@ where
         let request = options.size_bytes.is_none().then_some(survey.furthest_request);
         return Err(Error::TooFar { request, end_bytes, most_bytes });
     }
+    if survey.last_ns() < options.warm_ns {
+        let [last, warm] = [survey.last_ns(), options.warm_ns].map(Duration::from_nanos);
+        return Err(Error::AllWarm { last, warm });
+    }
     let node = spec.start(options, end_bytes.next_multiple_of(BLOCK_BYTES as u64))?;
     check_room(&node, spec, options, survey)?;
     drive(&node, spec, options, survey, requests, progress)
@@ -124,21 +128,26 @@ pub(crate) fn drive<E>(
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), options.verify);
+    let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), options);
     let reporter = Reporter::new(&run, progress);
     let prefill_bytes = node.sim.block_on(prefill::fill(node, &run, survey, options.prefill, &reporter))?;
     // What fills the volume is no use of it.
     node.sim.block_on(node.pool.set_tier(spec.tier()))?;
-    node.disks.borrow().iter().for_each(kura_sim::SimDisk::reset_counters);
-    let before: Vec<_> = node.controllers.iter().map(|controller| controller.info()).collect();
     reporter.begin(Phase::Replay, survey.load.requests);
-    let since = run.now();
-    let tell = || reporter.advance(1);
+    let (begin, warm_requests) = (OnceCell::new(), Cell::new(0));
+    let tell = |request: &Request| {
+        reporter.advance(1);
+        if request.at_ns < options.warm_ns {
+            warm_requests.set(warm_requests.get() + 1);
+        } else {
+            begin.get_or_init(|| Begin::of(node, &run));
+        }
+    };
     node.sim.block_on(async {
         match options.pace {
             Pace::Open => {
-                let goes_on = || {
-                    tell();
+                let goes_on = |request: &Request| {
+                    tell(request);
                     true
                 };
                 OpenLoop::new(requests, options.in_flight_limit).play(&run, goes_on).await?;
@@ -148,16 +157,42 @@ where
             Pace::Closed { depth } => closed_loop(requests, depth, &run, tell).await,
         }
     })?;
-    let mut summary = summarize(spec, options, survey, node, &run, run.last_answer().saturating_sub(since));
-    summary.prefill_bytes = prefill_bytes;
-    summary.controllers =
-        node.controllers.iter().zip(&before).map(|(now, before)| of_controller(now, before)).collect();
-    (summary.pool, summary.tier) = node.sim.block_on(at_the_end(node, spec))?;
+    let begin = begin.get_or_init(|| Begin::of(node, &run));
+    let mut summary = summarize(spec, options, survey, node, &run, run.last_answer().saturating_sub(begin.at));
+    (summary.prefill_bytes, summary.warm_requests) = (prefill_bytes, warm_requests.get());
+    let controllers = node.controllers.iter().zip(&begin.controllers);
+    summary.controllers = controllers.map(|(now, before)| of_controller(now, before)).collect();
+    (summary.pool, summary.tier) = node.sim.block_on(at_the_end(node, spec, begin))?;
     if let Some(ledger) = &run.ledger {
         node.sim.block_on(read_back(node, &run, &reporter))?;
         summary.verify = Some(ledger.borrow().found());
     }
     Ok(summary)
+}
+
+/// How things stood when the first request that counts was due.
+struct Begin {
+    at: Duration,
+    controllers: Vec<ControllerInfo>,
+    tier: TierUse,
+}
+
+impl Begin {
+    /// Now, from when on all is counted.
+    fn of(node: &Node, run: &Run) -> Self {
+        node.disks.borrow().iter().for_each(kura_sim::SimDisk::reset_counters);
+        run.tally.borrow_mut().begin_counting();
+        let controllers = node.controllers.iter().map(|controller| controller.info()).collect();
+        Self { at: run.now(), controllers, tier: tier_use(node) }
+    }
+}
+
+/// Moves decided, and what was served.
+type TierUse = (u64, Hits);
+
+fn tier_use(node: &Node) -> TierUse {
+    let tiers = node.controllers.iter().map(|controller| controller.store().tier());
+    tiers.fold(TierUse::default(), |(moves, hits), tier| (moves + tier.moves, hits + tier.hits))
 }
 
 /// Refuses a trace that will not fit.
@@ -166,7 +201,7 @@ fn check_room(node: &Node, spec: &NodeSpec, options: &Options, survey: &Survey) 
         Prefill::All => node.volume_bytes.next_multiple_of(spec.extent_bytes),
         prefill => survey.extents_bytes(spec.extent_bytes, prefill == Prefill::Read),
     };
-    let room_bytes = node.room_bytes()?;
+    let room_bytes = spec.room_on(node, options.layout)?;
     if needed_bytes > room_bytes { Err(Error::NoRoom { needed_bytes, room_bytes }) } else { Ok(()) }
 }
 
@@ -208,6 +243,8 @@ fn summarize(
         pace: options.pace,
         prefill: options.prefill,
         prefill_bytes: 0,
+        warm_ns: options.warm_ns,
+        warm_requests: 0,
         elapsed_ns: elapsed.as_nanos() as u64,
         iops: per_s(tally.reads.count() + tally.writes.count() + tally.others.count()),
         read_bytes_per_s: per_s(tally.reads.bytes()),
@@ -247,23 +284,27 @@ pub(crate) fn of_disk(disk: &kura_sim::SimDisk, elapsed: Duration) -> DiskSummar
 }
 
 /// How the pool and its tiers stand.
-async fn at_the_end(node: &Node, spec: &NodeSpec) -> kura_block::Result<(PoolSummary, Option<TierSummary>)> {
+async fn at_the_end(
+    node: &Node,
+    spec: &NodeSpec,
+    begin: &Begin,
+) -> kura_block::Result<(PoolSummary, Option<TierSummary>)> {
     let pool = node.pool.pool().await?;
     let used_bytes = pool.data_bytes.saturating_sub(pool.free_bytes);
     let pool = PoolSummary { data_bytes: pool.data_bytes, used_bytes };
     let Some(tier) = &spec.tier else { return Ok((pool, None)) };
-    let info = node.pool.tier().await?;
+    let (info, (moves, before)) = (node.pool.tier().await?, begin.tier);
     let tier = TierSummary {
         policy: tier.settings.clone(),
         hindrance: info.hindrance,
         total_bytes: info.total_bytes,
         valid_bytes: info.valid_bytes,
         stale_bytes: info.stale_bytes,
-        moves: info.moves,
-        reads: info.hits.reads,
-        fast_reads: info.hits.fast_reads,
-        writes: info.hits.writes,
-        fast_writes: info.hits.fast_writes,
+        moves: info.moves - moves,
+        reads: info.hits.reads - before.reads,
+        fast_reads: info.hits.fast_reads - before.fast_reads,
+        writes: info.hits.writes - before.writes,
+        fast_writes: info.hits.fast_writes - before.fast_writes,
     };
     Ok((pool, Some(tier)))
 }

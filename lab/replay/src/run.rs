@@ -1,6 +1,7 @@
 //! Serving requests: each is done on the volume, timed and, where contents count, checked.
 
 use crate::ledger::Ledger;
+use crate::options::Options;
 use crate::tally::Tally;
 use kura_block::{Block, Bufs, PAGE_BYTES, Result, Runtime};
 use kura_trace::{Op, Request};
@@ -16,6 +17,8 @@ pub(crate) struct Run {
     runtime: Rc<dyn Runtime>,
     pub(crate) tally: RefCell<Tally>,
     pub(crate) ledger: Option<RefCell<Ledger>>,
+    /// Requests before this time are not counted.
+    warm_ns: u64,
     /// Hands without work, the last used on top.
     idle: RefCell<Vec<Rc<Hand>>>,
     /// Who waits until nothing is under way.
@@ -31,13 +34,14 @@ struct Hand {
 }
 
 impl Run {
-    pub(crate) fn new(volume: Rc<dyn Block>, runtime: Rc<dyn Runtime>, verify: bool) -> Rc<Self> {
+    pub(crate) fn new(volume: Rc<dyn Block>, runtime: Rc<dyn Runtime>, options: &Options) -> Rc<Self> {
         let last_answer = Cell::new(runtime.now());
         Rc::new(Self {
             volume,
             runtime,
             tally: RefCell::new(Tally::new()),
-            ledger: verify.then(RefCell::default),
+            ledger: options.verify.then(RefCell::default),
+            warm_ns: options.warm_ns,
             idle: RefCell::default(),
             waiting: Cell::default(),
             last_answer,
@@ -92,7 +96,8 @@ impl Run {
         }
     }
 
-    /// Does a request that has begun, and counts it: its response time from `begun`.
+    /// Does a request that has begun, and counts it unless it warms up: its response time from `begun`. What fails is told
+    /// in either case.
     pub(crate) async fn serve(&self, request: Request, begun: Duration) {
         let done = self.ask(&request).await;
         let now = self.now();
@@ -100,6 +105,7 @@ impl Run {
         let mut tally = self.tally.borrow_mut();
         tally.end();
         match done {
+            Ok(()) if request.at_ns < self.warm_ns => {}
             Ok(()) => {
                 let tally = &mut *tally;
                 let times = match request.op {

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// ```
 ///
 /// Requests go on from one window to the next: what is under way at the end of one is answered, and counted, in the next.
-/// Contents are not checked: [`Options::verify`], `pace`, `prefill` and `size_bytes` do not count.
+/// Contents are not checked: [`Options::verify`], `warm_ns`, `pace`, `prefill` and `size_bytes` do not count.
 pub struct Session<E> {
     node: Node,
     run: Rc<Run>,
@@ -49,7 +49,7 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
         if needed_bytes > room_bytes {
             return Err(Error::NoRoom { needed_bytes, room_bytes });
         }
-        let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), false);
+        let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), &Options::default());
         let tell = &mut |_| {};
         let reporter = Reporter::new(&run, tell);
         node.sim.block_on(prefill::fill(&node, &run, &Survey::default(), Prefill::All, &reporter))?;
@@ -61,7 +61,7 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
     /// Issues the next `requests`, or as many as there are. `tell` hears how many are issued, now and then.
     pub fn play(&mut self, requests: u64, mut tell: impl FnMut(u64)) -> Result<Window, Error> {
         let mut issued = 0;
-        let goes_on = || {
+        let goes_on = |_: &Request| {
             issued += 1;
             if issued % 1024 == 0 {
                 tell(issued);
@@ -89,7 +89,7 @@ impl<E: std::error::Error + Send + Sync + 'static> Session<E> {
                 rebuilt.set(true);
                 Ok::<_, Error>(())
             };
-            match select(pin!(load.play(run, || !rebuilt.get())), pin!(rebuild)).await {
+            match select(pin!(load.play(run, |_| !rebuilt.get())), pin!(rebuild)).await {
                 Either::Left((played, _)) => played,
                 Either::Right((done, play)) => {
                     done?;

@@ -23,7 +23,11 @@ pub struct Summary {
     pub prefill: Prefill,
     /// Bytes written before.
     pub prefill_bytes: u64,
-    /// From the first request's issue to the last answer.
+    /// Requests before this time warmed the node up: nothing of them is counted below but failures, in `load` they are.
+    pub warm_ns: u64,
+    /// So many they were.
+    pub warm_requests: u64,
+    /// From the issue of the first request that counts to the last answer.
     pub elapsed_ns: u64,
     /// Requests answered a second; none where no virtual time passed.
     pub iops: Option<f64>,
@@ -43,7 +47,7 @@ pub struct Summary {
     pub errors: BTreeMap<String, u64>,
     /// What the first of them says.
     pub first_error: Option<String>,
-    /// What each disk did from the first request to the last answer.
+    /// What each disk did from the first request that counts to the last answer.
     pub disks: Vec<DiskSummary>,
     /// What each controller did, and how it stood at the last answer.
     pub controllers: Vec<ControllerSummary>,
@@ -100,7 +104,7 @@ pub struct LoadSummary {
     pub span_ns: u64,
 }
 
-/// Response times. Percentiles are good to three digits, the mean to the nanosecond.
+/// Response times. Percentiles are good to three digits, the mean and the longest to the nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Response {
     /// Requests.
@@ -148,7 +152,7 @@ pub struct DiskSummary {
     pub queue_max: usize,
 }
 
-/// What a controller did from the first request to the last answer, and how it stood then.
+/// What a controller did from the first request that counts to the last answer, and how it stood then.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ControllerSummary {
     /// Its number.
@@ -184,7 +188,7 @@ pub struct PoolSummary {
     pub used_bytes: u64,
 }
 
-/// What the fast tier did from the first request to the last answer, and how it stood then.
+/// What the fast tier did from the first request that counts to the last answer, and how it stood then.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierSummary {
     /// The policy and its parameters.

@@ -1,9 +1,8 @@
 //! What there is to know of a load before it is replayed.
 
-use crate::footprint::Footprint;
 use crate::summary::LoadSummary;
 use kura_block::BLOCK_BYTES;
-use kura_trace::{Op, Request};
+use kura_trace::{BlockSet, Op, Request};
 use std::ops::Range;
 
 /// One pass over the requests: their number, where they end, what they read and write. In bounded memory.
@@ -16,8 +15,8 @@ pub struct Survey {
     /// The first request that ends there, counted from 1.
     pub furthest_request: u64,
     first_ns: Option<u64>,
-    read: Footprint,
-    written: Footprint,
+    read: BlockSet,
+    written: BlockSet,
 }
 
 impl Default for Survey {
@@ -27,8 +26,8 @@ impl Default for Survey {
             end_bytes: 0,
             furthest_request: 0,
             first_ns: None,
-            read: Footprint::new(BLOCK_BYTES as u64),
-            written: Footprint::new(BLOCK_BYTES as u64),
+            read: BlockSet::new(BLOCK_BYTES as u64),
+            written: BlockSet::new(BLOCK_BYTES as u64),
         }
     }
 }
@@ -68,6 +67,11 @@ impl Survey {
         }
     }
 
+    /// When the last request comes.
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.first_ns.unwrap_or(0) + self.load.span_ns
+    }
+
     /// What the requests read, as ranges of bytes.
     pub(crate) fn read_ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.read.ranges()
@@ -75,7 +79,7 @@ impl Survey {
 
     /// Bytes of the extents that the requests write, and, with `reads`, of those they read.
     pub(crate) fn extents_bytes(&self, extent_bytes: u64, reads: bool) -> u64 {
-        let mut extents = Footprint::new(extent_bytes);
+        let mut extents = BlockSet::new(extent_bytes);
         self.written.ranges().for_each(|range| extents.add(range));
         if reads {
             self.read.ranges().for_each(|range| extents.add(range));

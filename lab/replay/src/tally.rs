@@ -5,10 +5,11 @@ use hdrhistogram::Histogram;
 use kura_block::Kind;
 use std::collections::BTreeMap;
 
-/// Response times of one kind of request.
+/// Response times of one kind of request, and what buckets do not have of them: the sum and the longest, to the nanosecond.
 pub(crate) struct Times {
     histogram: Histogram<u64>,
     sum_ns: u128,
+    max_ns: u64,
     bytes: u64,
 }
 
@@ -16,13 +17,14 @@ impl Times {
     /// Nothing yet; three digits of each time are kept.
     pub(crate) fn new() -> Self {
         let histogram = Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are few enough"));
-        Self { histogram, sum_ns: 0, bytes: 0 }
+        Self { histogram, sum_ns: 0, max_ns: 0, bytes: 0 }
     }
 
     pub(crate) fn note(&mut self, response_ns: u64, bytes: u64) {
         // It grows with what it is given; nothing is beyond it.
         let _ = self.histogram.record(response_ns);
         self.sum_ns += u128::from(response_ns);
+        self.max_ns = self.max_ns.max(response_ns);
         self.bytes += bytes;
     }
 
@@ -37,7 +39,7 @@ impl Times {
     /// `None` where there was no such request.
     pub(crate) fn response(&self) -> Option<Response> {
         let count = self.count();
-        let at = |quantile| self.histogram.value_at_quantile(quantile).min(self.histogram.max());
+        let at = |quantile| self.histogram.value_at_quantile(quantile).min(self.max_ns);
         (count > 0).then(|| Response {
             count,
             mean_ns: (self.sum_ns / u128::from(count)) as u64,
@@ -46,7 +48,7 @@ impl Times {
             p95_ns: at(0.95),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
-            max_ns: self.histogram.max(),
+            max_ns: self.max_ns,
         })
     }
 }
@@ -82,6 +84,11 @@ impl Tally {
     pub(crate) fn begin_window(&mut self) {
         let (in_flight, done) = (self.in_flight, self.done);
         *self = Self { in_flight, in_flight_max: in_flight, done, ..Self::new() };
+    }
+
+    /// The most under way is counted from now on.
+    pub(crate) fn begin_counting(&mut self) {
+        self.in_flight_max = self.in_flight;
     }
 
     pub(crate) fn begin(&mut self) {

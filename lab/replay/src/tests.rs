@@ -93,7 +93,8 @@ fn an_open_loop_waits_for_nobody() {
     assert_eq!(summary.elapsed_ns, 500_000_000, "one after the other");
     // The nth, from 0, comes at n ms and is answered at 10 (n + 1) ms.
     let read = summary.read.unwrap();
-    assert_eq!((read.count, read.mean_ns), (50, 230_500_000));
+    assert_eq!((read.count, read.mean_ns, read.max_ns), (50, 230_500_000, 451_000_000));
+    assert!(read.p999_ns <= read.max_ns);
     assert_eq!(summary.in_flight_max, 46, "at 49 ms four are answered");
     assert_eq!((summary.disks[0].queue_max, summary.disks[0].reads), (46, 50));
 }
@@ -171,6 +172,50 @@ fn a_trace_that_does_not_fit_the_disks_is_refused() {
     let writes: Vec<Request> = (0..400).map(|at| request(at, Op::Write, at * MIB, 4096)).collect();
     let error = run(&node(Model::Nvme), &Options::default(), &writes).unwrap_err();
     assert!(matches!(error, Error::NoRoom { needed_bytes: 104_857_600, .. }), "{error}");
+    assert!(error.to_string().contains("by model and size in pool.disks"), "{error}");
+}
+
+/// What the mirrored area takes is no room for the rest: that is told before anything is written.
+#[test]
+fn a_trace_that_does_not_fit_beside_the_mirrored_area_is_refused() {
+    let mut spec = node(Model::Nvme);
+    spec.disks.extend((2..4).map(|number| disk(&format!("slow{number}"), DiskClass::Slow, Model::Nvme)));
+    let layout = Layout::HotMirror;
+    let most_bytes = spec.volume_bytes(layout).unwrap();
+    assert!(most_bytes + MIB <= spec.room_bytes(layout).unwrap());
+    let filled = |size_bytes| {
+        let options = Options { layout, prefill: Prefill::All, size_bytes: Some(size_bytes), ..Options::default() };
+        run(&spec, &options, &[request(0, Op::Read, 0, 4096)])
+    };
+    assert!(filled(most_bytes).unwrap().is_good());
+    let error = filled(most_bytes + MIB).unwrap_err();
+    assert!(matches!(error, Error::NoRoom { room_bytes, .. } if room_bytes == most_bytes), "{error}");
+}
+
+/// One disk, 10 ms a read: nothing is counted but what comes when it is warm.
+#[test]
+fn what_warms_up_is_replayed_and_not_counted() {
+    let slow = Model::Constant(Constant { service_ns: 10_000_000, channels: 1 });
+    let spec = NodeSpec { disks: vec![disk("slow0", DiskClass::Slow, slow)], ..node(slow) };
+    let mut reads: Vec<Request> = (0..50).map(|at| request(at * 1_000_000, Op::Read, at * 8192, 4096)).collect();
+    // While the last of these is read, and after a rest.
+    reads.extend([495, 600].map(|ms| request(ms * 1_000_000, Op::Read, 0, 4096)));
+    let warm = |warm_ms: u64, pace| {
+        let options = Options { layout: Layout::None, pace, warm_ns: warm_ms * 1_000_000, ..Options::default() };
+        run(&spec, &options, &reads)
+    };
+    let all = warm(0, Pace::Open).unwrap();
+    let summary = warm(495, Pace::Open).unwrap();
+    assert_eq!((summary.digest, summary.load.requests, all.warm_requests), (all.digest, 52, 0));
+    let read = summary.read.unwrap();
+    assert_eq!((summary.warm_requests, read.count, read.max_ns, read.mean_ns), (50, 2, 15_000_000, 12_500_000));
+    assert_eq!((summary.elapsed_ns, summary.in_flight_max), (115_000_000, 2));
+    // What was being served then is work of the disk and the controller still.
+    assert_eq!((summary.disks[0].reads, summary.controllers[0].reads), (3, 3));
+    let closed = warm(495, Pace::Closed { depth: 1 }).unwrap();
+    assert_eq!((closed.warm_requests, closed.read.unwrap().count, closed.elapsed_ns), (50, 2, 20_000_000));
+    let error = warm(601, Pace::Open).unwrap_err().to_string();
+    assert!(error.contains("0.600 s into the trace, before it is warm at 0.601 s"), "{error}");
 }
 
 #[test]
@@ -245,13 +290,13 @@ fn an_error_of_the_source_ends_the_replay() {
 fn a_late_request_has_waited() {
     let spec = node(Model::Nvme);
     let node = spec.start(&Options::default(), 4 * MIB).unwrap();
-    let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), false);
+    let run = Run::new(Rc::clone(&node.volume), Rc::clone(&node.runtime), &Options::default());
     let requests = [0, 100_000_000].map(|at_ns| Ok::<_, Infallible>(request(at_ns, Op::Write, 0, 4096)));
     let mut load = OpenLoop::new(requests.into_iter(), 10);
     node.sim.block_on(async {
-        load.play(&run, || false).await.unwrap();
+        load.play(&run, |_| false).await.unwrap();
         run.sleep(Duration::from_secs(1)).await;
-        load.play(&run, || true).await.unwrap();
+        load.play(&run, |_| true).await.unwrap();
         run.finished().await;
     });
     let longest_ns = run.tally.borrow().writes.response().unwrap().max_ns;

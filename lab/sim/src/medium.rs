@@ -229,8 +229,10 @@ impl Medium {
             service_ns = (service_ns as f64 * factor) as u64;
         }
         service_ns = service_ns.saturating_mul(u64::from(state.trouble.slowness(now_ns)));
-        state.counters.wait_ns += now_ns - op.since_ns;
-        state.counters.service_ns += service_ns;
+        // Summed over many operations, these pass what the clock tells.
+        let counters = &mut state.counters;
+        counters.wait_ns = counters.wait_ns.saturating_add(now_ns - op.since_ns);
+        counters.service_ns = counters.service_ns.saturating_add(service_ns);
         op.since_ns = now_ns;
         if state.serving == 0 {
             state.busy_since_ns = now_ns;

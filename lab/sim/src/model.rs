@@ -140,7 +140,7 @@ impl Ssd {
 /// When a transfer that is ready at `ready_ns` has passed the link that is free at `free_ns`.
 fn pass(free_ns: &mut u64, ready_ns: u64, len_bytes: u64, bytes_per_s: u64) -> u64 {
     let transfer_ns = u128::from(len_bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1));
-    *free_ns = ready_ns.max(*free_ns) + transfer_ns as u64;
+    *free_ns = ready_ns.max(*free_ns).saturating_add(transfer_ns as u64);
     *free_ns
 }
 
@@ -153,11 +153,11 @@ impl ServiceModel for Ssd {
         let spec = &self.spec;
         match io.kind {
             IoKind::Read => {
-                let ready_ns = start_ns + spec.read_latency_ns;
+                let ready_ns = start_ns.saturating_add(spec.read_latency_ns);
                 pass(&mut self.read_link_free_ns, ready_ns, io.len_bytes, spec.read_bytes_per_s) - start_ns
             }
             IoKind::Write => {
-                let ready_ns = start_ns + spec.write_latency_ns;
+                let ready_ns = start_ns.saturating_add(spec.write_latency_ns);
                 pass(&mut self.write_link_free_ns, ready_ns, io.len_bytes, spec.write_bytes_per_s) - start_ns
             }
             IoKind::Flush => spec.flush_latency_ns,

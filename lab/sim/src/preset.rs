@@ -2,7 +2,7 @@
 
 use crate::disk::DiskSpec;
 use crate::model::{Constant, Ssd, SsdSpec};
-use crate::rotating::RotatingSpec;
+use crate::rotating::{MOST_NS, RotatingSpec};
 use kura_block::BLOCK_BYTES;
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -82,7 +82,12 @@ impl Model {
 
     /// Refuses numbers that are no disk's.
     fn check(self) -> Result<Self, String> {
+        let too_long = |times: &[u64]| times.iter().any(|ns| *ns > MOST_NS);
         let wrong = match &self {
+            Self::Constant(spec) if too_long(&[spec.service_ns]) => Some("service_ns must be a minute at most"),
+            Self::Ssd(spec) if too_long(&[spec.read_latency_ns, spec.write_latency_ns, spec.flush_latency_ns]) => {
+                Some("read_latency_ns, write_latency_ns and flush_latency_ns must be a minute at most")
+            }
             Self::Constant(spec) if spec.channels == 0 => Some("channels must be 1 or more"),
             Self::Ssd(spec) if spec.channels == 0 => Some("channels must be 1 or more"),
             Self::Ssd(spec) if spec.read_bytes_per_s == 0 || spec.write_bytes_per_s == 0 => {
@@ -196,15 +201,23 @@ mod tests {
 
     #[test]
     fn numbers_that_are_no_disks_are_refused() {
-        let rotating = |field: &str, value: &str| {
-            let mut text: serde_json::Value = serde_json::to_value(own()[2]).unwrap();
-            text["rotating"][field] = value.parse().unwrap();
+        let changed = |model: Model, field: &str, value: &str| {
+            let mut text = serde_json::to_value(model).unwrap();
+            text[model.to_string()][field] = value.parse().unwrap();
             text.to_string()
         };
+        let [_, ssd, turning] = own();
+        let vast = RotatingSpec { cylinders: 1 << 32, sectors_per_track: 1 << 20, ..RotatingSpec::paper() };
+        let vast = Model::Rotating(vast);
+        let rotating = |field: &str, value: &str| changed(turning, field, value);
         let cases = [
             ("\"floppy\"".to_owned(), "no such disk model: floppy; use one of: nvme, sata-ssd"),
             ("{\"constant\":{\"service_ns\":5,\"channels\":0}}".to_owned(), "constant: channels must be 1 or more"),
             ("{\"constant\":{\"service_ms\":5}}".to_owned(), "unknown field `service_ms`"),
+            ("{\"constant\":{\"service_ns\":18446744073709551615}}".to_owned(), "service_ns must be a minute at most"),
+            (changed(ssd, "read_latency_ns", "60000000001"), "flush_latency_ns must be a minute at most"),
+            (rotating("seek_root_ms", "60000.1"), "rotating: a seek takes"),
+            (changed(vast, "seek_linear_ms", "0"), "rotating: it holds more than 8 EiB"),
             (rotating("sector_bytes", "1000"), "rotating: sector_bytes must be 512, 1024, 2048 or 4096"),
             (rotating("revolution_ns", "0"), "rotating: revolution_ns"),
             (rotating("seek_fixed_ms", "-1"), "rotating: a seek takes"),

@@ -42,6 +42,8 @@ pub struct RotatingSpec {
 }
 
 const NS_PER_MS: f64 = 1e6;
+/// The longest that anything may take in a model with numbers of one's own: a minute.
+pub(crate) const MOST_NS: u64 = 60_000_000_000;
 
 impl RotatingSpec {
     /// The paper's disk of 850 MB. The paper gives a skew between tracks and no time for a head switch. It gives none
@@ -61,11 +63,6 @@ impl RotatingSpec {
             track_skew: 6,
             cylinder_skew: 12,
         }
-    }
-
-    /// The paper's disk with one and a half times the tracks a cylinder.
-    pub fn paper_three_tracks() -> Self {
-        Self { tracks_per_cylinder: 3, ..Self::paper() }
     }
 
     /// Today's disk of 7,200 revolutions a minute: 197 MB/s along a track, a mean seek of 7.6 ms. `size_bytes` is
@@ -117,12 +114,14 @@ impl RotatingSpec {
             Some("sector_bytes must be 512, 1024, 2048 or 4096")
         } else if !within(self.tracks_per_cylinder, 1 << 10) || !within(self.sectors_per_track, 1 << 20) {
             Some("tracks_per_cylinder must be from 1 to 1024, and sectors_per_track from 1 to 1048576")
-        } else if !within(self.revolution_ns, 60_000_000_000) || self.head_switch_ns > 60_000_000_000 {
+        } else if !within(self.revolution_ns, MOST_NS) || self.head_switch_ns > MOST_NS {
             Some("revolution_ns and head_switch_ns must be a minute at most, and a revolution takes time")
         } else if self.cylinders > 1 << 32 || self.track_skew.max(self.cylinder_skew) >= self.sectors_per_track {
             Some("a skew must be less than a track, and cylinders fewer than 4294967296")
-        } else if seeks.iter().any(|ms| !(0.0..=60_000.0).contains(ms)) {
+        } else if seeks.iter().any(|ms| !(0.0..=60_000.0).contains(ms)) || self.seek_ns(self.cylinders) > MOST_NS {
             Some("a seek takes from 0 ms to a minute")
+        } else if u128::from(self.cylinders * self.tracks_per_cylinder) * u128::from(self.track_bytes()) >= 1 << 63 {
+            Some("it holds more than 8 EiB")
         } else {
             None
         }
@@ -198,13 +197,13 @@ impl Rotating {
             let (track, within) = (from / spec.sectors_per_track, from % spec.sectors_per_track);
             let (cylinder, head) = (track / spec.tracks_per_cylinder, track % spec.tracks_per_cylinder);
             let sectors = (to - from).min(spec.sectors_per_track - within);
-            now_ns += self.move_to(cylinder, head);
+            now_ns = now_ns.saturating_add(self.move_to(cylinder, head));
             let first = within + spec.skew(cylinder, head);
             let (begin_ns, end_ns) = (spec.angle_ns(first), spec.angle_ns(first + sectors));
             // The turn has come to `now_ns % revolution_ns`: wait for the beginning to come round.
             let turned_ns = now_ns % spec.revolution_ns;
             let wait_ns = (begin_ns % spec.revolution_ns + spec.revolution_ns - turned_ns) % spec.revolution_ns;
-            now_ns += wait_ns + (end_ns - begin_ns);
+            now_ns = now_ns.saturating_add(wait_ns + (end_ns - begin_ns));
             from += sectors;
         }
         now_ns

@@ -12,10 +12,10 @@ pub trait Adapt: Iterator<Item = Result<Request, TraceError>> + Sized {
     }
 
     /// The requests with `factor` times as many arrivals a second (0.5: half as many). Refused: a factor that is not a
-    /// number above 0.
+    /// number above 0, and a request that comes after more than 292 years then.
     fn accelerated(self, factor: f64) -> Result<Accelerated<Self>, TraceError> {
         if factor.is_finite() && factor > 0.0 {
-            return Ok(Accelerated { requests: self, factor });
+            return Ok(Accelerated { requests: self, factor, number: 0 });
         }
         Err(Complaint::new(format!("an acceleration of {factor}"), "give a number above 0").nowhere())
     }
@@ -58,16 +58,28 @@ impl<I: Adapt> Iterator for Window<I> {
 pub struct Accelerated<I> {
     requests: I,
     factor: f64,
+    /// Requests so far.
+    number: u64,
 }
+
+/// The latest time that is accelerated to: half of what can be told, so that what answers a request has time left.
+const LATEST_NS: f64 = i64::MAX as f64;
 
 impl<I: Adapt> Iterator for Accelerated<I> {
     type Item = Result<Request, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.requests.next()?;
-        // Converting saturates, and 2^53 ns (104 days) are exact to the nanosecond.
-        let at_ns = |request: &Request| (request.at_ns as f64 / self.factor) as u64;
-        Some(next.map(|request| Request { at_ns: at_ns(&request), ..request }))
+        self.number += 1;
+        Some(next.and_then(|request| {
+            // 2^53 ns (104 days) are exact to the nanosecond.
+            let at_ns = request.at_ns as f64 / self.factor;
+            if at_ns > LATEST_NS {
+                let what = format!("with an acceleration of {:?} it comes after more than 292 years", self.factor);
+                return Err(Complaint::new(what, "accelerate more").at_request(self.number));
+            }
+            Ok(Request { at_ns: at_ns as u64, ..request })
+        }))
     }
 }
 
@@ -113,6 +125,17 @@ mod tests {
     fn a_window_counts_from_its_begin() {
         assert_eq!(times(at(&[0, 10, 15, 20, 30]).window(10, 10)), [0, 5]);
         assert_eq!(times(at(&[0, 10, 30]).window(10, u64::MAX)), [0, 20]);
+    }
+
+    #[test]
+    fn a_trace_is_not_stretched_beyond_what_can_be_told() {
+        let mut slow = at(&[0, 10]).accelerated(1e-300).expect("allowed");
+        assert!(slow.next().expect("a request").is_ok());
+        let error = slow.next().expect("a request").expect_err("refused").to_string();
+        assert!(
+            error.starts_with("request 2: with an acceleration of 1e-300") && error.contains("292 years"),
+            "{error}"
+        );
     }
 
     #[test]

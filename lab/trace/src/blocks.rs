@@ -1,7 +1,7 @@
 //! Sets of blocks, in bounded memory.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::Range;
 
 /// Words of a chunk's bitmap.
 const WORDS: usize = 64;
@@ -27,7 +27,7 @@ impl BlockSet {
     }
 
     #[cfg(test)]
-    pub fn with_most_chunks(block_bytes: u64, most_chunks: usize) -> BlockSet {
+    fn with_most_chunks(block_bytes: u64, most_chunks: usize) -> BlockSet {
         BlockSet { most_chunks, ..BlockSet::new(block_bytes) }
     }
 
@@ -36,14 +36,17 @@ impl BlockSet {
         self.block_bytes
     }
 
-    /// Blocks in the set.
-    pub fn len(&self) -> u64 {
-        self.chunks.values().map(|chunk| count(chunk.as_slice())).sum()
+    /// Bytes of the blocks in the set.
+    pub fn bytes(&self) -> u64 {
+        self.chunks.values().map(|chunk| count(chunk.as_slice())).sum::<u64>() * self.block_bytes
     }
 
     /// Adds every block that has one of these bytes.
-    pub fn add(&mut self, bytes: RangeInclusive<u64>) {
-        let (first, last) = (bytes.start() / self.block_bytes, bytes.end() / self.block_bytes);
+    pub fn add(&mut self, bytes: Range<u64>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let (first, last) = (bytes.start / self.block_bytes, (bytes.end - 1) / self.block_bytes);
         let mut block = first;
         while block <= last {
             let (chunk, within) = (block / CHUNK_BLOCKS, block % CHUNK_BLOCKS);
@@ -55,6 +58,21 @@ impl BlockSet {
         while self.chunks.len() > self.most_chunks {
             self.coarsen();
         }
+    }
+
+    /// The bytes of its blocks, as ranges that do not touch each other, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let bits = |word: u64| (0..64).filter(move |bit| word >> bit & 1 == 1);
+        let words = self.chunks.iter().flat_map(|(chunk, words)| (chunk * CHUNK_BLOCKS..).step_by(64).zip(**words));
+        let mut blocks = words.flat_map(move |(first, word)| bits(word).map(move |bit| first + bit)).peekable();
+        std::iter::from_fn(move || {
+            let first = blocks.next()?;
+            let mut end = first + 1;
+            while blocks.next_if_eq(&end).is_some() {
+                end += 1;
+            }
+            Some(first * self.block_bytes..end * self.block_bytes)
+        })
     }
 
     /// Blocks doubled in size.
@@ -71,7 +89,7 @@ impl BlockSet {
     }
 
     /// The set as it is, to be asked for ranks.
-    pub fn ranks(self) -> Ranks {
+    pub(crate) fn ranks(self) -> Ranks {
         let mut before = 0;
         let chunks = self.chunks.into_iter().map(|(chunk, bits)| {
             let entry = (chunk, before, bits);
@@ -148,10 +166,14 @@ mod tests {
             let mut set = BlockSet::new(512);
             let mut model = BTreeSet::new();
             for (begin, len) in ranges {
-                set.add(begin..=begin + len - 1);
+                set.add(begin..begin + len);
                 model.extend(begin / 512..=(begin + len - 1) / 512);
             }
-            prop_assert_eq!(set.len(), model.len() as u64);
+            prop_assert_eq!(set.bytes(), model.len() as u64 * 512);
+            let ranges: Vec<_> = set.ranges().collect();
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+            let found: BTreeSet<u64> = ranges.into_iter().flat_map(|it| it.start / 512..it.end / 512).collect();
+            prop_assert_eq!(&found, &model);
             let ranks = set.ranks();
             prop_assert_eq!(ranks.len(), model.len() as u64);
             for (rank, block) in model.iter().enumerate() {
@@ -165,11 +187,11 @@ mod tests {
         fn a_set_in_bounds_is_the_same_set_in_larger_blocks(ranges in ranges()) {
             let mut bounded = BlockSet::with_most_chunks(512, 2);
             for (begin, len) in &ranges {
-                bounded.add(*begin..=begin + len - 1);
+                bounded.add(*begin..begin + len);
             }
             let mut large = BlockSet::new(bounded.block_bytes());
             for (begin, len) in &ranges {
-                large.add(*begin..=begin + len - 1);
+                large.add(*begin..begin + len);
             }
             prop_assert!(bounded.chunks.len() <= 2);
             prop_assert_eq!(bounded.chunks, large.chunks);

@@ -145,9 +145,7 @@ fn touched(
     let mut regions = BlockSet::new(REGION_BYTES);
     for request in requests {
         let request = request?;
-        if request.len_bytes > 0 {
-            regions.add(request.offset_bytes..=request.end_bytes() - 1);
-        }
+        regions.add(request.offset_bytes..request.end_bytes());
     }
     let ranks = regions.ranks();
     let packed_bytes = u128::from(ranks.len()) * u128::from(ranks.block_bytes);

@@ -38,6 +38,7 @@ pub use adapt::{Accelerated, Adapt, Fitted, Window};
 pub use anatomy::{
     Anatomy, Concentration, DistanceShare, Frequency, Grid, GridCell, Percentiles, Rates, ReadToWrite, Scope,
 };
+pub use blocks::BlockSet;
 pub use error::TraceError;
 pub use fit::{Fit, Fitter};
 pub use read::{Format, Reader, files, open};

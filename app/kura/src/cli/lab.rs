@@ -83,14 +83,17 @@ pub struct LabReplay {
     #[arg(long, value_name = "CLASS=MODEL")]
     pub model: Vec<ModelArg>,
     /// Let requests arrive this many times as fast
-    #[arg(long, default_value_t = 1.0, value_name = "X")]
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = acceleration)]
     pub accelerate: f64,
     /// Skip what comes before this time, such as 90s or 1h30m
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub from: Option<Duration>,
     /// Stop after this much of the trace
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub lasts: Option<Duration>,
+    /// Do not count requests before this time, which warm the node up; it begins with what --from leaves
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub warm: Option<Duration>,
     /// Keep this many requests in flight and ignore their times
     #[arg(long, value_name = "DEPTH", conflicts_with = "accelerate", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub closed_loop: Option<u32>,
@@ -109,19 +112,63 @@ pub struct LabReplay {
     /// Keep contents, check every read against what was written, and read all of it back at the end
     #[arg(long)]
     pub verify: bool,
-    /// Replay nothing: tell what a tiering policy (default, otf-ast or static) would move, why, and what the fast tier
-    /// would serve; with its parameters from the configuration's [tier], where that names it
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["closed_loop", "verify", "model", "output"])]
+    /// Replay nothing: tell what a tiering policy (worth, which is the default one, otf-ast or static) would move, why, and what
+    /// the fast tier would serve; with its parameters from the configuration's [tier], where that names it
+    #[arg(long, value_name = "NAME", value_parser = policy,
+          conflicts_with_all = ["closed_loop", "verify", "model", "layout", "prefill", "warm"])]
     pub policy: Option<String>,
-    /// Size of the policy's fast tier [default: a twelfth of the volume]
+    /// Size of the policy's fast tier [default: what the configuration's fast disks hold; where it names no disks, a
+    /// twelfth of the volume]
     #[arg(long, value_name = "SIZE", requires = "policy")]
     pub fast: Option<Size>,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
+    /// Seed of everything random [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// Also write the result to a file, as JSON
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
+}
+
+impl LabReplay {
+    /// The seed of everything random.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
+    /// The generated load that is replayed, where it is none from a file.
+    pub fn load(&self) -> Option<&str> {
+        self.trace.strip_prefix(kura_load::PREFIX)
+    }
+
+    /// Where the window of the trace begins and how long it is, in nanoseconds; `None`: to the trace's end.
+    pub fn window_ns(&self) -> (u64, Option<u64>) {
+        (self.from.map_or(0, ns), self.lasts.map(ns))
+    }
+}
+
+/// Nanoseconds of what [`time`] took.
+pub fn ns(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+/// A time of a trace.
+fn time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if u64::try_from(time.as_nanos()).is_ok() {
+        Ok(time)
+    } else {
+        Err("a trace lasts 584 years at most: give less".to_owned())
+    }
+}
+
+fn acceleration(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+    factor.ok_or_else(|| "give a number above 0".to_owned())
+}
+
+fn policy(name: &str) -> Result<String, String> {
+    kura_tier::Settings::named(name).map_err(|error| error.to_string())?;
+    Ok(name.to_owned())
 }
 
 /// What is written before a trace begins.

@@ -1,8 +1,8 @@
 //! `kura lab replay --policy`: what a tiering policy would do with a trace, without doing it. Moves are done at once and
-//! take no time; what they cost, and how busy the disks are, is estimated by disks of 7,200 revolutions a minute, as many as the node
-//! has slow ones.
+//! take no time; what they cost, and how busy the disks are, is estimated by as many disks as the node has slow ones, each busy with
+//! a request for as long as the engine assumes.
 
-use crate::show::{Out, print, table};
+use crate::show::table;
 use crate::size::Size;
 use anyhow::{Context, Result, ensure};
 use kura_tier::{Costs, Facts, Heat, Move, Placed, Policy, Settings, SlowLoad, Space, Tier, VolumeFacts, Wants};
@@ -11,9 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Milliseconds of a disk for a request, and its bytes a millisecond.
-const SLOW_MS: f64 = 8.5;
-const FAST_MS: f64 = 0.1;
+/// Bytes of a disk in a millisecond.
 const SLOW_BYTES_PER_MS: f64 = 150_000.0;
 /// Moves that text shows.
 const SHOWN: usize = 40;
@@ -51,6 +49,17 @@ pub struct Extent {
     pub furthest_request: Option<u64>,
 }
 
+/// How large the fast tier is.
+#[derive(Clone, Copy, Debug)]
+pub enum FastTier {
+    /// As the command says.
+    Asked(u64),
+    /// What the configuration's disks hold, of which a volume takes no more than it has.
+    Configured(u64),
+    /// The paper's 24 of 293 GB.
+    Twelfth,
+}
+
 /// The volume as it would be.
 pub struct Volume {
     bytes: u64,
@@ -67,7 +76,7 @@ pub struct Volume {
 
 impl Volume {
     /// One of which nothing is on the fast tier yet. Refused: more regions than are told apart, and a fast tier of none.
-    pub fn new(settings: &Settings, fast_bytes: Option<u64>, extent: Extent, slow_disks: usize) -> Result<Self> {
+    pub fn new(settings: &Settings, fast: FastTier, extent: Extent, slow_disks: usize) -> Result<Self> {
         let (region_bytes, Extent { end_bytes, furthest_request }) = (settings.region_bytes(), extent);
         let regions = u32::try_from(end_bytes.div_ceil(region_bytes)).ok().with_context(|| {
             let reaches = match furthest_request {
@@ -80,10 +89,10 @@ impl Volume {
                 Size(region_bytes)
             )
         })?;
-        // The paper's 24 of 293 GB, unless it is said.
-        let (fast_bytes, of) = match fast_bytes {
-            Some(bytes) => (bytes, format!("--fast {}", Size(bytes))),
-            None => (end_bytes / 12, format!("a fast tier of a twelfth of {}", Size(end_bytes))),
+        let (fast_bytes, of) = match fast {
+            FastTier::Asked(bytes) => (bytes, format!("--fast {}", Size(bytes))),
+            FastTier::Configured(bytes) => (bytes.min(end_bytes), format!("fast disks that hold {}", Size(bytes))),
+            FastTier::Twelfth => (end_bytes / 12, format!("a fast tier of a twelfth of {}", Size(end_bytes))),
         };
         ensure!(fast_bytes <= end_bytes, "{of}: the volume has {} in all", Size(end_bytes));
         let room = u32::try_from(fast_bytes / region_bytes).unwrap_or(u32::MAX);
@@ -133,8 +142,8 @@ impl Volume {
             placed,
             wants: Wants::default(),
         };
-        let move_ms = SLOW_MS + self.region_bytes as f64 / SLOW_BYTES_PER_MS;
-        let busy_ms = slow_ios as f64 * SLOW_MS / self.slow_disks.max(1) as f64;
+        let move_ms = Costs::SLOW_MS + self.region_bytes as f64 / SLOW_BYTES_PER_MS;
+        let busy_ms = slow_ios as f64 * Costs::SLOW_MS / self.slow_disks.max(1) as f64;
         let utilisation = (busy_ms * 1e6 / interval_ns as f64).min(1.0);
         let decision = policy.decide(&Facts {
             now_ns,
@@ -144,7 +153,7 @@ impl Volume {
             fast: Space { total: self.room, free: self.room.saturating_sub(placed.len() as u32) },
             waiting: 0,
             slow: SlowLoad { utilisation, queue: utilisation },
-            costs: Costs { up_ms: move_ms, down_ms: move_ms, slow_ms: SLOW_MS, fast_ms: FAST_MS },
+            costs: Costs { up_ms: move_ms, down_ms: move_ms, slow_ms: Costs::SLOW_MS, fast_ms: Costs::FAST_MS },
         });
         decision.moves
     }
@@ -223,16 +232,22 @@ impl DryRun {
     }
 }
 
-/// Shows a dry run.
-pub fn show(run: &DryRun, out: Out) -> Result<()> {
-    match out {
-        Out::Json => print(&serde_json::to_string_pretty(run)?),
-        Out::Text => print(&text(run)),
-        Out::Quiet => Ok(()),
+/// Why a policy may have decided nothing: what it wants before it moves anything.
+fn wants(settings: &Settings) -> String {
+    match settings {
+        Settings::Worth(_) => {
+            "worth moves a region whose requests save more time than its move takes: none had so many".to_owned()
+        }
+        Settings::OtfAst(it) => format!(
+            "otf-ast decides nothing below {} requests/s, and moves what is a candidate in {} intervals of {} s in a row",
+            it.floor_iops, it.streak, it.interval_s
+        ),
+        Settings::Static(it) => format!("static moves nothing until it was trained for {} s", it.training_s),
     }
 }
 
-fn text(run: &DryRun) -> String {
+/// A dry run for people.
+pub fn text(run: &DryRun) -> String {
     let region_bytes = run.settings.region_bytes();
     let row = |dated: &Dated| {
         let Move { regions, to, .. } = &dated.decided;
@@ -247,13 +262,20 @@ fn text(run: &DryRun) -> String {
             dated.text.clone(),
         ]
     };
+    if run.moves.is_empty() {
+        return format!("nothing would move: {}\n\n{}", wants(&run.settings), totals(run));
+    }
     let mut text = table(&["AT", "WHERE TO", "OFFSET", "SIZE", "WHY"], run.moves.iter().take(SHOWN).map(row));
     if let Some(more) = run.moves.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         // Writing to a string does not fail.
         let _ = write!(text, "\n... and {more} more moves: --json has all of them");
     }
+    format!("{text}\n\n{}", totals(run))
+}
+
+fn totals(run: &DryRun) -> String {
     format!(
-        "{text}\n\n{}: {:.1} % of {} requests on a fast tier of {}, of a volume of {}; {} moves, {} copied up and {} down",
+        "{}: {:.1} % of {} requests on a fast tier of {}, of a volume of {}; {} moves, {} copied up and {} down",
         run.policy,
         run.fast_share * 100.0,
         run.requests,
@@ -300,7 +322,7 @@ mod tests {
     fn as_many_disks_are_less_busy() {
         let utilisation = |slow_disks| {
             let extent = Extent { end_bytes: 1 << 30, furthest_request: None };
-            let mut volume = Volume::new(&Settings::default(), None, extent, slow_disks).unwrap();
+            let mut volume = Volume::new(&Settings::default(), FastTier::Twelfth, extent, slow_disks).unwrap();
             for at in 0..200 {
                 let request =
                     Request { at_ns: 0, op: Op::Read, offset_bytes: at << 22, len_bytes: 4096, response_ns: 0 };
@@ -310,7 +332,7 @@ mod tests {
             volume.decide(&mut told, 1_000_000_000, 1_000_000_000);
             told.0
         };
-        assert!((utilisation(4) - 200.0 * SLOW_MS / 4000.0).abs() < 1e-9, "{}", utilisation(4));
+        assert!((utilisation(4) - 200.0 * Costs::SLOW_MS / 4000.0).abs() < 1e-9, "{}", utilisation(4));
         assert!((utilisation(1) - 1.0).abs() < 1e-9, "{}", utilisation(1));
     }
 }

@@ -1,12 +1,13 @@
 //! `kura lab replay`: a trace, adapted, through a node of simulated disks.
 
 use super::bar::{Bar, Pass};
-use super::forecast;
+use super::forecast::{self, FastTier};
 use super::made::made_by;
 use super::node::node;
 use super::summary::text;
 use crate::cli::{self, LabReplay};
 use crate::config::{Config, Flags, Purpose};
+use crate::misuse::Misuse;
 use crate::new_file::NewFile;
 use crate::show::{Out, print};
 use anyhow::{Context, Result, bail};
@@ -14,18 +15,21 @@ use kura_controller::{DiskClass, Layout};
 use kura_replay::{Ahead, NodeSpec, Options, Pace, Prefill, Summary, Survey};
 use kura_tier::Settings;
 use kura_trace::{Adapt, Anatomy, Fit, Fitter, Request, Scope, TraceError};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 type Requests = Box<dyn Iterator<Item = std::result::Result<Request, TraceError>> + Send>;
 
 /// Replays a trace and shows what came of it.
 pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
+    if command.policy.is_some() && command.seed.is_some() && command.load().is_none() {
+        return Err(Misuse("--seed with --policy: nothing is random but a generated load".to_owned()).into());
+    }
     if let Some(path) = &command.output {
         // A place that takes no file is told now, not after hours; who breaks off leaves nothing there.
         NewFile::create(path)?;
@@ -34,16 +38,21 @@ pub fn replay(command: &LabReplay, out: Out) -> Result<ExitCode> {
     let config = Config::load_for(Purpose::Lab, command.config.as_deref(), Flags::default())?;
     let spec = node(&config, &command.model)?;
     let source = Source::of(command, KNOWN)?;
+    // Before anything that takes long, and in which the trace may be changed.
+    let made_by = made_by(command)?;
     let (options, adapted) = adapt(command, &spec, &source)?;
     let bar = Bar::new(out)?;
     if let Some(name) = &command.policy {
-        let decided = decided((name, data_disks(&spec)), command, &config, &adapted, &bar);
+        let decided = decided(name, command, &config, &spec, &adapted, &bar);
         bar.clear();
-        forecast::show(&decided?, out)?;
+        let decided = decided?;
+        tell(command, &Told { made_by, result: &decided }, || forecast::text(&decided), out)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (anatomy, summary) = play(command, &spec, &options, &adapted, &bar)?;
-    show(command, &anatomy, &summary, config.pool.warn_at_percent.get_ref(), out)?;
+    let result = json!({ "trace": described(&anatomy)?, "replay": summary });
+    let text = || format!("{anatomy}\n{}", text(&summary, config.pool.warn_at_percent.get_ref()));
+    tell(command, &Told { made_by, result: &result }, text, out)?;
     Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -91,11 +100,27 @@ fn data_disks(spec: &NodeSpec) -> usize {
     if slow_disks > 0 { slow_disks } else { spec.disks.len() }
 }
 
-/// What a tiering policy would have done with the trace, over so many disks of data.
+/// How large the fast tier is that a policy decides about: as asked for, or that of disks which the configuration names.
+fn fast_tier(command: &LabReplay, config: &Config, spec: &NodeSpec, settings: &Settings) -> Result<FastTier> {
+    if let Some(size) = command.fast {
+        return Ok(FastTier::Asked(size.0));
+    }
+    let has = |class| spec.disks.iter().any(|disk| disk.class == class);
+    if config.pool.disks.is_empty() || !has(DiskClass::Fast) || !has(DiskClass::Slow) {
+        return Ok(FastTier::Twelfth);
+    }
+    match spec.fast_bytes(settings.clone())? {
+        (bytes, None) => Ok(FastTier::Configured(bytes)),
+        (_, Some(hindrance)) => bail!("nothing would go up on this node: {hindrance}; or give a size by --fast"),
+    }
+}
+
+/// What a tiering policy would have done with the trace.
 fn decided(
-    (name, data_disks): (&str, usize),
+    name: &str,
     command: &LabReplay,
     config: &Config,
+    spec: &NodeSpec,
     adapted: &Adapted<'_>,
     bar: &Bar,
 ) -> Result<forecast::DryRun> {
@@ -119,20 +144,28 @@ fn decided(
     if extent.end_bytes == 0 {
         bail!("{}: no request is left to decide about: widen the window, or name another trace", command.trace);
     }
-    let fast_bytes = command.fast.map(|size| size.0);
-    let volume =
-        forecast::Volume::new(&settings, fast_bytes, extent, data_disks).with_context(|| command.trace.clone())?;
+    let fast = fast_tier(command, config, spec, &settings)?;
+    let volume = forecast::Volume::new(&settings, fast, extent, data_disks(spec));
+    let volume = volume.with_context(|| command.trace.clone())?;
     forecast::dry_run(settings, volume, requests("policy")?)
 }
 
-fn show(command: &LabReplay, anatomy: &Anatomy, summary: &Summary, warn_at: &[u8], out: Out) -> Result<()> {
-    let result = json!({ "made_by": made_by(command)?, "trace": described(anatomy)?, "replay": summary });
-    let result = serde_json::to_string_pretty(&result)?;
+/// A result, and what made it.
+#[derive(Serialize)]
+struct Told<'a, T> {
+    made_by: Value,
+    #[serde(flatten)]
+    result: &'a T,
+}
+
+/// Tells a result, and writes it to the file that was named.
+fn tell(command: &LabReplay, result: &impl Serialize, text: impl FnOnce() -> String, out: Out) -> Result<()> {
+    let result = serde_json::to_string_pretty(result)?;
     // Neither is to be lost because the other fails.
     let saved = command.output.as_deref().map_or(Ok(()), |path| save(path, &result));
     match out {
         Out::Json => print(&result)?,
-        Out::Text => print(&format!("{anatomy}\n{}", text(summary, warn_at)))?,
+        Out::Text => print(&text())?,
         Out::Quiet => {}
     }
     saved
@@ -173,13 +206,12 @@ enum Kind {
 
 impl Source {
     fn of(command: &LabReplay, known_most: usize) -> Result<Self> {
-        let kind = match command.trace.strip_prefix(kura_load::PREFIX) {
-            Some(load) => Kind::Load(Box::new(kura_load::Spec::with_seed(load, command.seed)?)),
+        let kind = match command.load() {
+            Some(load) => Kind::Load(Box::new(kura_load::Spec::with_seed(load, command.seed())?)),
             None => Kind::Trace(command.trace.clone().into()),
         };
-        let (from_ns, for_ns) = window_ns(command)?;
-        let (from_ns, for_ns) = (from_ns, for_ns.unwrap_or(u64::MAX));
-        Ok(Self { kind, from_ns, for_ns, known: Arc::default(), known_most })
+        let (from_ns, for_ns) = command.window_ns();
+        Ok(Self { kind, from_ns, for_ns: for_ns.unwrap_or(u64::MAX), known: Arc::default(), known_most })
     }
 
     /// The requests in the window, from their beginning, under a bar if it is a pass that has one.
@@ -210,20 +242,6 @@ impl Source {
         let (so_far, most) = (Some(Requested::default()), self.known_most);
         Ok(Box::new(Remember { requests, so_far, most, known: Arc::clone(&self.known) }))
     }
-}
-
-/// Where the window of a trace begins and how long it is, in nanoseconds; `None`: to the trace's end.
-pub fn window_ns(command: &LabReplay) -> Result<(u64, Option<u64>)> {
-    let ns = |flag: &str, time: Option<Duration>| {
-        let told = |time: Duration| {
-            let most_s = u64::MAX / 1_000_000_000;
-            let wrong =
-                || format!("{flag} {}s: a trace lasts {most_s}s, 584 years, at most: give less", time.as_secs());
-            u64::try_from(time.as_nanos()).ok().with_context(wrong)
-        };
-        time.map(told).transpose()
-    };
-    Ok((ns("--from", command.from)?.unwrap_or(0), ns("--for", command.lasts)?))
 }
 
 /// The most requests that are kept in memory, 40 MiB of them; of more, each pass reads the trace again.
@@ -346,7 +364,7 @@ fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Res
         Fit::Compact => Some(size_bytes.unwrap_or(u64::MAX)),
     };
     let options = Options {
-        seed: command.seed,
+        seed: command.seed(),
         pace: command.closed_loop.map_or(Pace::Open, |depth| Pace::Closed { depth: depth as usize }),
         prefill: match command.prefill {
             cli::Prefill::None => Prefill::None,
@@ -355,6 +373,8 @@ fn adapt<'a>(command: &'a LabReplay, spec: &NodeSpec, source: &'a Source) -> Res
         },
         size_bytes: volume_bytes.filter(|bytes| *bytes < u64::MAX),
         layout,
+        // As the requests' own times.
+        warm_ns: (command.warm.map_or(0, cli::ns) as f64 / command.accelerate) as u64,
         verify: command.verify,
         ..Options::default()
     };

@@ -29,10 +29,15 @@ fn facts(summary: &Summary) -> String {
         Prefill::None => "nothing written before".to_owned(),
         Prefill::Read | Prefill::All => format!("{} written before", Size(summary.prefill_bytes)),
     };
-    let layout = format!("{:?}", summary.volume.layout).to_lowercase();
+    let warm = match summary.warm_requests {
+        0 => String::new(),
+        warm => format!(", after {warm} to warm up, which are not counted"),
+    };
+    let counted = load.requests - summary.warm_requests;
+    let layout = kura_admin::Layout::from(summary.volume.layout).name();
     let (size, allocated) = (Size(summary.volume.size_bytes), Size(summary.volume.allocated_bytes));
     let rows = [
-        ("replayed", format!("{} requests {pace}, in {}", load.requests, time(summary.elapsed_ns))),
+        ("replayed", format!("{counted} requests {pace}, in {}{warm}", time(summary.elapsed_ns))),
         ("volume", format!("{size}, layout {layout}, {allocated} allocated, {prefill}")),
         (
             "throughput",

@@ -305,6 +305,7 @@ fn wrong() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "second.txt:801: a request for a second",
         ),
         ("empty.csv", Vec::new(), "empty.csv: the trace is empty"),
+        ("gap.csv", after(msr(), ""), "gap.csv:401: an empty line; remove it"),
         ("nothing.txt", b"CPU0 (t):\n".to_vec(), "nothing.txt: the form is not known"),
         ("nothing.log", b"fio version 3 iolog\n0 f add\n".to_vec(), "nothing.log: no request in this fio iolog"),
         ("words.txt", b"no trace at all\n".to_vec(), "words.txt: the form is not known"),
@@ -332,6 +333,9 @@ fn what_is_wrong_in_any_form_is_one_line_and_nothing_is_left() {
     for (name, bytes, _) in &wrong {
         fs::write(home.path(name), bytes).expect("a file");
     }
+    // Nobody writes to it, and nobody waits for that.
+    ok(tool("mkfifo").arg(home.path("pipe.csv")));
+    wrong.push(("pipe.csv", Vec::new(), "pipe.csv: this is no file: a trace is read more than once; save it first"));
     fs::write(home.path("out.json"), "precious").expect("a file");
     let files = || fs::read_dir(home.path(".")).expect("the home").count();
     for (name, _, told) in &wrong {

@@ -141,9 +141,12 @@ fn what_cannot_be_run_is_told_in_one_line() {
         (&["run", "trace-anatomy", "--trace", "nowhere.csv"], "nowhere.csv"),
         (&["run", "trace-anatomy", "--trace", "not-a-trace"], "not-a-trace"),
         (&["report"], "no results here"),
+        (&["run", "nope"], "no experiment nope: `kura lab list`"),
+        (&["run", "replicate-contention", "-o", "not-a-trace"], "not-a-trace: no file can be made there"),
     ] {
         let complaint = crate::harness::fails(home.kura(&["lab"]).args(args));
         assert!(complaint.contains(told) && complaint.trim_end().lines().count() == 1, "{args:?}: {complaint}");
+        assert!(!complaint.contains("unfinished"), "{args:?}: {complaint}");
     }
     assert!(!home.path("lab-report").join("device-model").exists());
     let list = ok(&mut home.kura(&["lab", "list"]));

@@ -66,7 +66,10 @@ impl Settings {
             "worth" | "default" => Ok(Self::Worth(WorthSettings::default())),
             "otf-ast" => Ok(Self::OtfAst(OtfAstSettings::default())),
             "static" => Ok(Self::Static(FixedSettings::default())),
-            _ => Err(Error::invalid(format!("no tiering policy {name}: there are {}", Self::NAMES.join(", ")))),
+            _ => Err(Error::invalid(format!(
+                "no tiering policy {name}: there are {}; default is worth",
+                Self::NAMES.join(", ")
+            ))),
         }
     }
 

@@ -16,9 +16,6 @@ const REMEMBERED: usize = 1000;
 const NEWEST: f64 = 0.2;
 /// Seconds in which half of what was measured is forgotten.
 const FADES_S: f64 = 60.0;
-/// Milliseconds that a request is assumed to take in the slow tier, and in the fast one.
-const SLOW_MS: f64 = 8.0;
-const FAST_MS: f64 = 0.1;
 
 /// A policy at work.
 pub struct TierSetup {
@@ -291,7 +288,7 @@ impl Inner {
             fast: if hindered { Space::default() } else { space },
             waiting: engine.waiting_regions().saturating_add(going_down),
             slow: load,
-            costs: Costs { up_ms: up * of, down_ms: down * of, slow_ms: SLOW_MS, fast_ms: FAST_MS },
+            costs: Costs { up_ms: up * of, down_ms: down * of, slow_ms: Costs::SLOW_MS, fast_ms: Costs::FAST_MS },
         };
         let Some(setup) = &mut engine.setup else { return };
         let decision = setup.policy.decide(&facts);

@@ -8,7 +8,7 @@ use crate::findings::{Findings, Table, Value};
 use crate::places::{Places, TimeUnit};
 use crate::source::Source;
 use anyhow::Result;
-use kura_trace::{Anatomy, Scope};
+use kura_trace::{Anatomy, Percentiles, Scope};
 use profile::Profile;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -90,19 +90,18 @@ fn summary(anatomy: &Anatomy) -> Vec<(String, Value)> {
     row("requests a second, busiest minute", anatomy.rates.peak_minute_per_s.into());
     row("share in the busiest three slots of 10 min", anatomy.rates.busiest_three_10min_share.into());
     row("variation of the times between arrivals", anatomy.interarrival_cv.into());
-    row("size of a read, median, bytes", anatomy.read_size_bytes.p50.into());
-    row("size of a write, median, bytes", anatomy.write_size_bytes.p50.into());
+    let median = |sizes: Option<Percentiles>| sizes.map_or_else(|| "-".into(), |sizes| Value::from(sizes.p50));
+    row("size of a read, median, bytes", median(anatomy.read_size_bytes));
+    row("size of a write, median, bytes", median(anatomy.write_size_bytes));
     row("share aligned to 4096 bytes", anatomy.aligned_4096_share.into());
     row("share that goes on where one before it ended", anatomy.sequential_share.into());
     row("highest address, bytes", anatomy.address_span_bytes.into());
     row("footprint, bytes", anatomy.footprint_bytes.into());
-    for concentration in &anatomy.concentration {
-        let mib = concentration.region_bytes >> 20;
-        row(&format!("share in the busiest 1 % of regions of {mib} MiB"), concentration.busiest_1_percent_share.into());
-        row(
-            &format!("share in the busiest 10 % of regions of {mib} MiB"),
-            concentration.busiest_10_percent_share.into(),
-        );
+    // The same names whatever the trace: how large the regions are is a row of its own.
+    for (regions, size) in anatomy.concentration.iter().zip(["large", "small"]) {
+        row(&format!("size of a {size} region, MiB"), (regions.region_bytes >> 20).into());
+        row(&format!("share in the busiest 1 % of the {size} regions"), regions.busiest_1_percent_share.into());
+        row(&format!("share in the busiest 10 % of the {size} regions"), regions.busiest_10_percent_share.into());
     }
     rows
 }
@@ -245,5 +244,26 @@ impl Drawn<'_> {
                 },
             }),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_trace::{Op, Request};
+
+    /// Of a trace that touches very much, the small regions are larger than of another one: its own size stands by its shares.
+    #[test]
+    fn rows_have_the_same_names_and_each_trace_its_size_of_regions() {
+        let of = |region_bytes| {
+            let read = Request { at_ns: 0, op: Op::Read, offset_bytes: 0, len_bytes: 4096, response_ns: 0 };
+            let mut anatomy = Anatomy::of([Ok(read)], &Scope::default()).unwrap();
+            anatomy.concentration[1].region_bytes = region_bytes;
+            summary(&anatomy)
+        };
+        let (one, other) = (of(1 << 20), of(1 << 24));
+        let differing: Vec<_> = one.iter().zip(&other).filter(|(one, other)| one != other).collect();
+        let size = |mib: u64| ("size of a small region, MiB".to_owned(), Value::from(mib));
+        assert_eq!(differing, [(&size(1), &size(16))]);
     }
 }

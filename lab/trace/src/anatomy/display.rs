@@ -24,10 +24,15 @@ impl fmt::Display for Anatomy {
         if let Some(share) = rates.busiest_three_10min_share {
             line("bursts", format!("{} in the busiest three 10 minutes", percent(share)))?;
         }
-        let gaps = spread(&self.interarrival_ns, duration);
-        line("inter-arrival", format!("{gaps}, deviation {:.1} x mean", self.interarrival_cv))?;
-        line("read size", spread(&self.read_size_bytes, |size| bytes(size as u64)))?;
-        line("write size", spread(&self.write_size_bytes, |size| bytes(size as u64)))?;
+        if let Some(gaps) = &self.interarrival_ns {
+            let gaps = spread(gaps, duration);
+            line("inter-arrival", format!("{gaps}, deviation {:.1} x mean", self.interarrival_cv))?;
+        }
+        for (name, sizes) in [("read size", &self.read_size_bytes), ("write size", &self.write_size_bytes)] {
+            if let Some(sizes) = sizes {
+                line(name, spread(sizes, |size| bytes(size as u64)))?;
+            }
+        }
         let (sectors, pages) = (percent(self.aligned_512_share), percent(self.aligned_4096_share));
         line("aligned", format!("{sectors} to 512 bytes, {pages} to 4 KiB"))?;
         line("sequential", percent(self.sequential_share))?;
@@ -45,8 +50,8 @@ impl fmt::Display for Anatomy {
         let after = super::share(self.read_to_write.writes_after_read, self.read_to_write.writes);
         let of = count(self.read_to_write.accesses);
         line("read-modify", format!("{} of writes to a block that was read before, in {of} accesses", percent(after)))?;
-        if self.responses > 0 {
-            line("response", spread(&self.response_ns, duration))?;
+        if let Some(responses) = &self.response_ns {
+            line("response", spread(responses, duration))?;
         }
         Ok(())
     }

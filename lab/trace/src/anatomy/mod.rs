@@ -80,13 +80,16 @@ pub struct Anatomy {
     /// How many arrive, in the mean and at peaks.
     pub rates: Rates,
     /// Times from one arrival to the next, in nanoseconds.
-    pub interarrival_ns: Percentiles,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interarrival_ns: Option<Percentiles>,
     /// Their standard deviation over their mean: 1 for random arrivals, above it for bursts.
     pub interarrival_cv: f64,
     /// Sizes of reads, in bytes.
-    pub read_size_bytes: Percentiles,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_size_bytes: Option<Percentiles>,
     /// Sizes of writes, in bytes.
-    pub write_size_bytes: Percentiles,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_size_bytes: Option<Percentiles>,
     /// Requests that begin and end at multiples of 512 bytes.
     pub aligned_512_share: f64,
     /// Requests that begin and end at multiples of 4096 bytes.
@@ -104,7 +107,8 @@ pub struct Anatomy {
     /// How few regions of the volume most requests go to: by regions of 1 GiB, and of 1 MiB.
     pub concentration: Vec<Concentration>,
     /// Response times where they were recorded, in nanoseconds.
-    pub response_ns: Percentiles,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_ns: Option<Percentiles>,
     /// Requests whose response time was recorded.
     pub responses: u64,
     /// Where requests go over time (hot mirroring paper, Fig. 2).
@@ -115,8 +119,8 @@ pub struct Anatomy {
     pub read_to_write: ReadToWrite,
 }
 
-/// Of values: the mean exact, the others exact up to 2048 and within 0.1 % above; 0 if there were none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// Of values: the mean and the largest exact, the others exact up to 2048 and within 0.1 % above.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     /// The mean.
     pub mean: f64,
@@ -130,32 +134,35 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-/// Values and their exact sum, which buckets do not have.
+/// Values, and their sum and the largest of them to the digit, which buckets do not have.
 struct Values {
     buckets: Histogram<u64>,
     sum: u128,
+    max: u64,
 }
 
 impl Values {
     fn new() -> Values {
-        Values { buckets: histogram(), sum: 0 }
+        Values { buckets: histogram(), sum: 0, max: 0 }
     }
 
     fn take(&mut self, value: u64) {
         record(&mut self.buckets, value);
         self.sum += u128::from(value);
+        self.max = self.max.max(value);
     }
 
     fn mean(&self) -> f64 {
         if self.buckets.is_empty() { 0.0 } else { self.sum as f64 / self.buckets.len() as f64 }
     }
 
-    fn percentiles(&self) -> Percentiles {
+    /// None of nothing.
+    fn percentiles(&self) -> Option<Percentiles> {
         let buckets = &self.buckets;
         // The lower end of a bucket is the very value for sizes, which are round.
         let at = |quantile| buckets.lowest_equivalent(buckets.value_at_quantile(quantile));
-        let max = buckets.lowest_equivalent(buckets.max());
-        Percentiles { mean: self.mean(), p50: at(0.5), p90: at(0.9), p99: at(0.99), max }
+        let told = || Percentiles { mean: self.mean(), p50: at(0.5), p90: at(0.9), p99: at(0.99), max: self.max };
+        (!buckets.is_empty()).then(told)
     }
 }
 
@@ -262,7 +269,7 @@ impl Pass {
         self.sequential += u64::from(self.ends[kind].contains(&begin));
         self.ends[kind][turn] = end;
         self.highest = self.highest.max(end);
-        self.footprint.add(begin..=end - 1);
+        self.footprint.add(begin..end);
         self.regions.take(begin);
         self.places.take(request.at_ns, begin, kind);
         self.heat.take(request);
@@ -298,7 +305,7 @@ impl Pass {
             sequential_share: share(self.sequential, placed),
             address_span_bytes: self.highest,
             capacity_bytes,
-            footprint_bytes: self.footprint.len() * self.footprint.block_bytes(),
+            footprint_bytes: self.footprint.bytes(),
             footprint_block_bytes: self.footprint.block_bytes(),
             concentration: self.regions.end(capacity_bytes),
             response_ns: self.responses.percentiles(),

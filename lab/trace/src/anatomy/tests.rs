@@ -43,12 +43,29 @@ fn counts_and_shares() {
     assert_eq!((found.address_span_bytes, found.capacity_bytes), (16384, 16384));
     // The first page, and the third and fourth.
     assert_eq!((found.footprint_bytes, found.footprint_block_bytes), (3 * PAGE, PAGE));
-    assert_eq!((found.responses, found.response_ns.p50), (1, 700));
-    let sizes = found.write_size_bytes;
+    assert_eq!((found.responses, found.response_ns.unwrap().p50), (1, 700));
+    let sizes = found.write_size_bytes.unwrap();
     assert_eq!((sizes.p50, sizes.p90, sizes.max), (1024, 8192, 8192));
     near(sizes.mean, 9316.0 / 3.0);
-    near(found.read_size_bytes.mean, 4096.0);
-    near(found.interarrival_ns.mean, 0.8e9);
+    near(found.read_size_bytes.unwrap().mean, 4096.0);
+    near(found.interarrival_ns.unwrap().mean, 0.8e9);
+}
+
+#[test]
+fn the_largest_is_told_to_the_digit() {
+    let found = anatomy(&[request(0, Op::Read, 0, 1_000_001), request(1_234_567_891, Op::Read, 0, 512)]);
+    let (gaps, sizes) = (found.interarrival_ns.unwrap(), found.read_size_bytes.unwrap());
+    assert_eq!((gaps.max, sizes.max), (1_234_567_891, 1_000_001));
+    assert!(gaps.p99 <= gaps.max && sizes.p99 <= sizes.max);
+}
+
+#[test]
+fn of_nothing_there_is_nothing_to_tell() {
+    let told = anatomy(&[request(0, Op::Write, 0, 4096)]).to_string();
+    assert!(told.contains("write size     mean 4 KiB"), "{told}");
+    for none in ["read size", "inter-arrival", "response"] {
+        assert!(!told.contains(none), "{none} in\n{told}");
+    }
 }
 
 #[test]
@@ -73,7 +90,7 @@ fn rates_find_the_busiest_slots() {
 fn random_arrivals_have_a_variation_of_one_and_regular_ones_of_none() {
     let regular: Vec<_> = (0..1000).map(|index| request(index * 2000, Op::Read, 0, 512)).collect();
     let found = anatomy(&regular);
-    assert!(found.interarrival_cv < 1e-9 && found.interarrival_ns.p50 == 2000);
+    assert!(found.interarrival_cv < 1e-9 && found.interarrival_ns.unwrap().p50 == 2000);
     let mut at_ns = 0.0;
     let random: Vec<_> = (0..10_000u32)
         .map(|index| {
@@ -204,7 +221,8 @@ proptest! {
         let scope = Scope { frequency_accesses: 1000, distance_accesses: 2000, ..Scope::default() };
         let found = Anatomy::of(requests.map(Ok), &scope).expect("nothing to refuse");
         prop_assert_eq!(found.requests, list.len() as u64);
-        prop_assert!(found.footprint_bytes >= found.read_size_bytes.max.max(found.write_size_bytes.max));
+        let sizes = [found.read_size_bytes, found.write_size_bytes];
+        prop_assert!(sizes.iter().flatten().all(|sizes| found.footprint_bytes >= sizes.max));
         prop_assert!(found.to_string().lines().count() <= 22);
     }
 }

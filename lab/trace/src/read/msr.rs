@@ -68,6 +68,9 @@ fn is_heading(line: &[u8]) -> bool {
 }
 
 fn request(line: &[u8], volume: &mut Vec<u8>) -> Result<Request, Complaint> {
+    if line.is_empty() {
+        return Err(Complaint::new("an empty line", "remove it"));
+    }
     let mut fields = [&line[..0]; FIELDS];
     let mut count = 0;
     for field in line.split(|byte| *byte == b',') {

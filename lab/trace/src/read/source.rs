@@ -60,11 +60,17 @@ impl Source {
             let remedy = "name a trace file that can be read";
             Complaint::new(format!("the trace could not be opened: {error}"), remedy).of_file(path)
         };
-        let file = File::open(path).map_err(refuse)?;
-        let about = file.metadata().map_err(refuse)?;
+        // Before it is opened: to open a pipe waits for who writes to it.
+        let about = path.metadata().map_err(refuse)?;
         if about.is_dir() {
             return Err(Complaint::new("this is a directory", "name a trace file in it").of_file(path));
         }
+        if !about.is_file() {
+            return Err(
+                Complaint::new("this is no file: a trace is read more than once", "save it first").of_file(path)
+            );
+        }
+        let file = File::open(path).map_err(refuse)?;
         let taken = Arc::new(AtomicU64::new(0));
         let counted = Counted { file, taken: Arc::clone(&taken) };
         let bytes = decompressed(counted).map_err(|complaint| complaint.of_file(path))?;

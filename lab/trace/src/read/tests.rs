@@ -363,7 +363,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("128166372026382246,web,0,Read,99999999999999999999,4096,0\n", "trace:4: the offset is"),
         ("18446744073709551615,web,0,Read,0,4096,0\n", "trace:4: the timestamp of"),
         ("128166372026382246,web,1,Read,0,4096,0\n", "trace:4: volume web,1 after web,0"),
-        ("\n", "trace:4: 1 fields"),
+        ("\n", "trace:4: an empty line; remove it"),
     ] {
         let message = after(line);
         assert!(message.starts_with(told), "{line:?}: {message}");
