@@ -74,19 +74,14 @@ impl Inner {
         let mut moved = true;
         while self.goes_on() {
             let news = std::pin::pin!(self.rebuilder.notified());
-            // What is hot comes first.
+            // What is hot comes first. Where it cannot be brought elsewhere now, the others do not wait for that: it may be one of them that
+            // keeps every checkpoint waiting.
             self.forget_aside();
             let mut hot = self.unwanted_hot();
             hot.retain(|born| !self.refused.rests(Moved::Hot(*born), self.runtime.now()));
             if !hot.is_empty() {
-                match self.evacuate(&hot).await {
-                    // What is left there cannot be read: it stays, is reported, and is tried again.
-                    Ok(stuck) => self.hot_is_stuck(&stuck),
-                    Err(error) => {
-                        self.rebuild_stalled.replace(Some(error));
-                        select(self.runtime.sleep(RETRY), news).await;
-                    }
-                }
+                let stuck = self.evacuate(&hot).await;
+                self.hot_is_stuck(&hot, stuck);
                 continue;
             }
             match self.next_errand(&mut cursor) {
@@ -133,12 +128,25 @@ impl Inner {
         self.review_aside(|disk| tables.is_unwanted(disk));
     }
 
-    /// Puts extents of the hot area aside of which nothing is left but blocks that cannot be read.
-    fn hot_is_stuck(&self, stuck: &[u64]) {
+    /// Puts extents of the hot area aside, of those that were to be brought elsewhere: the ones of which nothing is left but blocks that
+    /// cannot be, or all.
+    fn hot_is_stuck(&self, all: &[u64], stuck: Result<Vec<u64>>) {
+        for born in all {
+            self.refused.forget(Moved::Hot(*born));
+        }
+        let (stuck, error) = match &stuck {
+            Ok(stuck) => (&stuck[..], None),
+            Err(error) => (all, Some(error)),
+        };
         for born in stuck {
             let places = self.hot.places_of(*born).unwrap_or_default();
-            let error = Error::device(format!("blocks of the hot area cannot be read from {}", Array::name(&places)));
-            self.refused.put_aside(Moved::Hot(*born), error, self.runtime.now());
+            let why = error.cloned().unwrap_or_else(|| {
+                Error::device(format!(
+                    "blocks of the hot area cannot be read from {}, or are of a volume that is lost",
+                    Array::name(&places)
+                ))
+            });
+            self.refused.put_aside(Moved::Hot(*born), why, self.runtime.now());
         }
     }
 
