@@ -101,10 +101,10 @@ impl Inner {
                 }
                 Found::NotYet => self.runtime.sleep(Duration::ZERO).await,
                 Found::Nothing if moved => {
-                    moved = false;
                     // Until the tail has passed the moves, recovery reads from where the copies were. What came while
                     // this round went on is found by another one.
-                    if self.checkpoint().await.is_err() {
+                    moved = self.checkpoint().await.is_err();
+                    if moved {
                         select(self.runtime.sleep(RETRY), news).await;
                     }
                 }
@@ -304,8 +304,9 @@ impl Inner {
             match self.note_move(Moved::Group(errand.volume.id, errand.index), moved) {
                 Ok(Some(Some(copied))) => bytes += copied,
                 nothing => {
-                    self.put_back(&[to]).await?;
-                    failed = failed.or(nothing.err());
+                    // The others go back to the pool all the same.
+                    let kept = self.put_back(&[to]).await;
+                    failed = failed.or(nothing.err()).or(kept.err());
                 }
             }
         }
