@@ -65,3 +65,56 @@ fn a_flight_that_cannot_land_keeps_no_rebuild_waiting() {
         });
     }
 }
+
+/// A family whose table is lost has blocks in the hot area, on a disk that is out of service: what others have is rebuilt, and what is
+/// left is told, and not tried without rest.
+#[test]
+fn a_lost_family_keeps_no_rebuild_waiting() {
+    let mut lost_ones = 0;
+    for gone in (2..7).flat_map(|one| (one + 1..7).map(move |other| [one, other])) {
+        let hot = HotSettings { share_permille: 400, eager: false, ..HotSettings::TODAY };
+        let rig = Rig::new(5, 80, 64 << 10, Settings { raid_width: Some(3), hot, ..Settings::default() });
+        rig.run(async |controller, runtime| {
+            let device = create(controller, "v", 256, Layout::HotMirror).await;
+            write(&*device, 0, 1).await.unwrap();
+            runtime.sleep(Duration::from_secs(1)).await;
+            for at in 0..256 {
+                write(&*device, at * 7 % 256, 1).await.unwrap();
+            }
+            let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+            controller.store().snapshot(&[wanted], 0).await.unwrap();
+            for at in 0..64 {
+                write(&*device, at, 2).await.unwrap();
+            }
+            let beside = create(controller, "beside", 512, Layout::Mirror).await;
+            for at in 0..512 {
+                write(&*beside, at, 3).await.unwrap();
+            }
+            controller.store().checkpoint().await.unwrap();
+            // Both at once: nothing is brought elsewhere between.
+            let both = gone.map(|disk| controller.store().fail_disk(DeviceId(disk)));
+            futures::future::join_all(both).await;
+        });
+        rig.run(async |controller, runtime| {
+            if !controller.store().volumes().iter().any(|volume| volume.lost) {
+                return;
+            }
+            lost_ones += 1;
+            runtime.sleep(Duration::from_secs(30)).await;
+            let left = (2..7).filter(|disk| !gone.contains(disk));
+            let left: Vec<_> =
+                left.map(|disk| controller.store().only_on_disk(DeviceId(disk)).unwrap().tell(BLOCK as u64)).collect();
+            assert!(left.iter().all(|tell| !tell.contains("beside")), "{left:?}");
+            assert!(controller.store().status().hot_bytes > 0 && controller.store().rebuild_stalled().is_some());
+            let before = rig.sim.operations();
+            runtime.sleep(Duration::from_secs(10)).await;
+            // The migrator tries what is cold a hundred times in a second.
+            assert!(rig.sim.operations() - before < 20_000, "{} operations", rig.sim.operations() - before);
+            controller.store().delete("v@a").await.unwrap();
+            controller.store().delete("v").await.unwrap();
+            runtime.sleep(Duration::from_secs(20)).await;
+            assert!(controller.store().status().hot_bytes == 0 && controller.store().rebuild_stalled().is_none());
+        });
+    }
+    assert!(lost_ones > 0);
+}
