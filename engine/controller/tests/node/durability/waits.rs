@@ -118,3 +118,29 @@ fn a_lost_family_keeps_no_rebuild_waiting() {
     }
     assert!(lost_ones > 0);
 }
+
+/// Groups that no disk is left for keep those waiting in no way that could be moved.
+#[test]
+fn who_finds_no_place_keeps_no_other_waiting() {
+    let rig = Rig::new(5, 80, 64 << 10, Settings { raid_width: Some(5), ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let wide = create(controller, "wide", 400 * 64, Layout::Raid5).await;
+        for group in 0..400 {
+            write(&*wide, group * 64, 1).await.unwrap();
+        }
+        let pair = create(controller, "pair", 512, Layout::Mirror).await;
+        for at in 0..512 {
+            write(&*pair, at, 2).await.unwrap();
+        }
+        controller.store().checkpoint().await.unwrap();
+        controller.store().fail_disk(DeviceId(2)).await.unwrap();
+        runtime.sleep(Duration::from_secs(20)).await;
+        let only = (3..7).map(|disk| controller.store().only_on_disk(DeviceId(disk)).unwrap().tell(BLOCK as u64));
+        assert!(only.into_iter().all(|tell| !tell.contains("pair")));
+        let stalled = controller.store().rebuild_stalled().expect("the wide ones have no place");
+        assert_eq!(stalled.kind(), Kind::Full, "{stalled}");
+        let before = rig.sim.operations();
+        runtime.sleep(Duration::from_secs(10)).await;
+        assert!(rig.sim.operations() - before < 2000, "{} operations", rig.sim.operations() - before);
+    });
+}
