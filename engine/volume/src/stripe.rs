@@ -48,12 +48,22 @@ impl Drop for StripeLock<'_> {
     }
 }
 
-/// Counts a stripe off that was on its way.
-struct Flying<'a>(&'a Stripes);
+/// Counts a stripe off that was on its way, and what its records may take of the journal.
+struct Flying<'a>(&'a Stripes, u64);
+
+impl<'a> Flying<'a> {
+    /// A stripe that was taken, on its way with so many bytes.
+    fn of(stripes: &'a Stripes, bytes: u64) -> Self {
+        let debt = Inner::debt_of(bytes);
+        stripes.flying_debt.set(stripes.flying_debt.get() + debt);
+        Self(stripes, debt)
+    }
+}
 
 impl Drop for Flying<'_> {
     fn drop(&mut self) {
         self.0.flying.set(self.0.flying.get() - 1);
+        self.0.flying_debt.set(self.0.flying_debt.get() - self.1);
     }
 }
 
@@ -252,7 +262,7 @@ impl Inner {
     pub async fn write_stripe(&self, flight: &Flight, stripe: u64, urgency: Urgency) -> Result<()> {
         let volume = &*flight.volume;
         let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
-        let _flying = Flying(&self.stripes);
+        let _flying = Flying::of(&self.stripes, flight.data.len() as u64);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
         let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
