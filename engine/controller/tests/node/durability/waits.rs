@@ -35,6 +35,86 @@ async fn lose_two_of_a_row(rig: &Rig, controller: &Controller, layout: Layout) -
     (device, dead)
 }
 
+/// Block 0 was written, and the others are as they were; true when block 4, which may be lost, is.
+async fn is_lost_alone(device: &dyn Block) -> bool {
+    assert!(reads(device, 0, 200).await);
+    for at in (1..32).filter(|at| *at != 4) {
+        assert!(reads(device, at, 100 + at as u8).await, "block {at}");
+    }
+    match device.read(4 * BLOCK as u64, BLOCK).await {
+        Ok(read) => {
+            assert!(read.contiguous().iter().all(|found| *found == 104));
+            false
+        }
+        Err(lost) => {
+            assert!(matches!(lost.kind(), Kind::Corrupt | Kind::Device), "{lost}");
+            true
+        }
+    }
+}
+
+/// A disk is out of service, there is no other one to take its place, and a block beside what lay there is lost: what is written there
+/// has parity for a place, and the lost block stays an error.
+#[test]
+fn a_bad_block_beside_a_failed_disk_keeps_no_write_waiting() {
+    for layout in [Layout::Raid5, Layout::Floating] {
+        let settings = Settings { write_buffer_bytes: 4 << 20, chunk_blocks: 4, ..Settings::default() };
+        let rig = Rig::new(3, 80, 64 << 10, settings);
+        rig.run(async |controller, runtime| {
+            let beside = create(controller, "m", 4096, Layout::Mirror).await;
+            let (device, _) = lose_two_of_a_row(&rig, controller, layout).await;
+            write(&*device, 0, 200).await.unwrap();
+            device.flush().await.unwrap();
+            runtime.sleep(Duration::from_mins(3)).await;
+            for turn in 0..3 {
+                for at in 0..1024 {
+                    write(&*beside, at, turn).await.unwrap();
+                }
+            }
+            assert!(checkpoints(controller, runtime).await, "{layout:?}");
+            assert!(is_lost_alone(&*device).await, "{layout:?}");
+            write(&*device, 4, 204).await.unwrap();
+            write(&*device, 8, 108).await.unwrap();
+            assert!(checkpoints(controller, runtime).await, "{layout:?}");
+            assert!(reads(&*device, 0, 200).await && reads(&*device, 4, 204).await, "{layout:?}");
+        });
+        rig.run(async |controller, _| {
+            let device = controller.open_volume("v").unwrap();
+            assert!(reads(&*device, 0, 200).await && reads(&*device, 4, 204).await && reads(&*device, 5, 105).await);
+        });
+    }
+}
+
+/// The power goes at any moment while that is written. It takes back what was written over the lost block, which may read again then.
+#[test]
+fn a_crash_beside_what_is_lost_costs_nothing_else() {
+    for layout in [Layout::Raid5, Layout::Floating] {
+        let (mut operation, mut goes_on, mut lost) = (1, true, 0);
+        while goes_on {
+            let rig = Rig::new(3, 80, 64 << 10, Settings { chunk_blocks: 4, ..Settings::default() });
+            let outcome = rig.run(async |controller, runtime| {
+                let (device, _) = lose_two_of_a_row(&rig, controller, layout).await;
+                write(&*device, 0, 200).await.unwrap();
+                device.flush().await.unwrap();
+                // It was refused seven times.
+                runtime.sleep(Duration::from_secs(65)).await;
+                rig.cut_power_at(operation);
+                runtime.sleep(Duration::from_secs(10)).await;
+                checkpoints(controller, runtime).await;
+            });
+            goes_on = matches!(outcome, kura_sim::Outcome::Crashed) && operation < 400;
+            rig.sim.set_plan(&FaultPlan::default());
+            rig.run(async |controller, runtime| {
+                runtime.sleep(Duration::from_mins(3)).await;
+                assert!(checkpoints(controller, runtime).await, "{layout:?}: operation {operation}");
+                lost += u32::from(is_lost_alone(&*controller.open_volume("v").unwrap()).await);
+            });
+            operation += 1 + operation / 20;
+        }
+        assert!(lost > 5, "{layout:?}: {lost}");
+    }
+}
+
 /// There are disks to spare: what cannot land until its group has moved, and with it every checkpoint, keeps the rebuild from nothing,
 /// though that begins with what is hot.
 #[test]
