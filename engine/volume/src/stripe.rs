@@ -17,7 +17,7 @@ use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
 use crate::refused::Read;
 use crate::store::Inner;
-use crate::stripes::{Stripes, Word};
+use crate::stripes::Word;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
@@ -48,22 +48,17 @@ impl Drop for StripeLock<'_> {
     }
 }
 
-/// Counts a stripe off that was on its way, and what its records may take of the journal.
-struct Flying<'a>(&'a Stripes, u64);
-
-impl<'a> Flying<'a> {
-    /// A stripe that was taken, on its way with so many bytes.
-    fn of(stripes: &'a Stripes, bytes: u64) -> Self {
-        let debt = Inner::debt_of(bytes);
-        stripes.flying_debt.set(stripes.flying_debt.get() + debt);
-        Self(stripes, debt)
-    }
+/// A stripe that was taken, on its way: counted off, with what its records may take of the journal, when that ends.
+pub(crate) struct Flying<'a> {
+    lock: StripeLock<'a>,
+    debt: u64,
 }
 
 impl Drop for Flying<'_> {
     fn drop(&mut self) {
-        self.0.flying.set(self.0.flying.get() - 1);
-        self.0.flying_debt.set(self.0.flying_debt.get() - self.1);
+        let stripes = &self.lock.0.stripes;
+        stripes.flying.set(stripes.flying.get() - 1);
+        stripes.flying_debt.set(stripes.flying_debt.get() - self.debt);
     }
 }
 
@@ -261,8 +256,7 @@ impl Inner {
     /// asked again and again.
     pub async fn write_stripe(&self, flight: &Flight, stripe: u64, urgency: Urgency) -> Result<()> {
         let volume = &*flight.volume;
-        let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
-        let _flying = Flying::of(&self.stripes, flight.data.len() as u64);
+        let _flying = self.on_its_way(stripe_id(volume, &flight.extents, stripe), flight.data.len() as u64);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
         let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
@@ -287,6 +281,13 @@ impl Inner {
             waited = true;
             self.wait_for_room(stripe_id(volume, &flight.extents, stripe), full).await?;
         }
+    }
+
+    /// A stripe that was taken is on its way, with so many bytes.
+    pub fn on_its_way(&self, id: StripeId, bytes: u64) -> Flying<'_> {
+        let debt = Self::debt_of(bytes);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
+        Flying { lock: StripeLock(self, id), debt }
     }
 
     /// Waits a moment, with a stripe that is taken and not written whole, for a disk that is full; an error when the store ends.

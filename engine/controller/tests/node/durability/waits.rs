@@ -224,3 +224,37 @@ fn who_finds_no_place_keeps_no_other_waiting() {
         assert!(rig.sim.operations() - before < 2000, "{} operations", rig.sim.operations() - before);
     });
 }
+
+/// Disks are full, the power goes, and they are full still: the controller starts, and reads what it has. What is torn is made whole
+/// when they have room.
+#[test]
+fn full_disks_keep_nobody_from_starting() {
+    let rig = Rig::new(4, 80, 64 << 10, Settings { raid_width: Some(3), chunk_blocks: 4, ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 64, Layout::Raid5).await;
+        write(&*device, 0, 1).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        for disk in &rig.disks[2..] {
+            disk.inject(FaultKind::Full { lasts: Duration::from_mins(10) });
+        }
+        for at in 8..16 {
+            write(&*device, at, 2).await.unwrap();
+        }
+        device.flush().await.unwrap();
+        runtime.sleep(Duration::from_secs(5)).await;
+    });
+    for _ in 0..2 {
+        rig.run(async |controller, runtime| {
+            let device = controller.open_volume("v").unwrap();
+            assert!(reads(&*device, 0, 1).await && reads(&*device, 8, 2).await);
+            assert!(!checkpoints(controller, runtime).await, "rows are torn");
+        });
+    }
+    rig.run(async |controller, runtime| {
+        runtime.sleep(Duration::from_mins(15)).await;
+        let device = controller.open_volume("v").unwrap();
+        assert!(checkpoints(controller, runtime).await);
+        assert_eq!(check(controller).await, 0);
+        assert!(reads(&*device, 0, 1).await && reads(&*device, 8, 2).await && reads(&*device, 15, 2).await);
+    });
+}
