@@ -212,9 +212,10 @@ impl Site {
     }
 }
 
-/// The disks of a pool as one controller sees them.
+/// The disks of a pool as one controller sees them; clones are the same array.
+#[derive(Clone)]
 pub struct Array {
-    members: RefCell<Vec<Rc<Member>>>,
+    members: Rc<RefCell<Vec<Rc<Member>>>>,
     extent_bytes: u64,
     pub(crate) queue_depth: usize,
     pub(crate) clock: Rc<dyn Runtime>,
@@ -228,7 +229,7 @@ const MAPS: usize = 4096;
 impl Array {
     /// An array of `members`, in the order of their ids, all with extents of `extent_bytes`.
     pub fn new(members: Vec<Member>, extent_bytes: u64, clock: Rc<dyn Runtime>) -> Self {
-        let members = RefCell::new(members.into_iter().map(Rc::new).collect());
+        let members = Rc::new(RefCell::new(members.into_iter().map(Rc::new).collect()));
         Self { members, extent_bytes, queue_depth: 0, clock, maps: Rc::default(), map_limit: MAPS }
     }
 

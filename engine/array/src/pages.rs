@@ -212,10 +212,8 @@ impl Array {
 
     /// Where the pages beside places are kept, and how many bytes they have.
     fn side_slots(&self, places: &[Place], bytes: usize) -> Vec<Kept> {
-        let working = self.working(places);
-        let slots = working.map(|(member, place)| [0, 1].map(|turn| member.plan.side_page_at(place.extent, turn)));
-        let disks = self.working(places).map(|(member, _)| member.id);
-        disks.zip(slots).map(|(disk, slots)| (disk, slots, bytes)).collect()
+        let slots = |plan: &Plan, place: Place| [0, 1].map(|turn| plan.side_page_at(place.extent, turn));
+        self.working(places).map(|(member, place)| (member.id, slots(&member.plan, place), bytes)).collect()
     }
 
     async fn seek<P>(

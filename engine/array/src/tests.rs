@@ -1,10 +1,11 @@
 //! The array alone, on simulated disks.
 
 use crate::{
-    Array, Class, JournalPart, Label, LabelMember, Layout, Member, Page, PageOwner, Place, Places, Plan, Rows, Shape,
-    Shelf, Site, Urgency, read_label, write_label,
+    Array, Berth, Class, JournalPart, Label, LabelMember, Layout, Member, Page, PageOwner, Place, Places, Plan, Rows,
+    Shape, Shelf, Site, Urgency, read_label, write_label,
 };
-use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind};
+use futures::future::select;
+use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind, Runtime};
 use kura_sim::{DiskSpec, FaultKind, Place as Where, Sim, SimDisk};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -345,5 +346,58 @@ fn a_map_of_an_earlier_time_at_a_place_says_nothing() {
         write_maps(&old).await;
         let read = array().read_place(&site().berth(0), 0, 16, Urgency::Client).await.unwrap();
         assert!(*read.contiguous() == *data.contiguous());
+    });
+}
+
+/// A crash leaves the newest map in one of its copies only. It is in both before anything goes by it, though who looks for it leaves at once:
+/// the other turn is written over next, and a copy may rot.
+#[test]
+fn a_map_that_counts_is_in_both_copies_before_the_next_one() {
+    let sim = Sim::new(1);
+    let disk = sim.disk("disk", DiskSpec::nvme(8 << 20));
+    let plan = Plan::of(8 << 20, EXTENT, 0, 4).unwrap();
+    let array =
+        || Array::new(vec![Member::new(DeviceId(0), Class::Slow, plan, Some(disk.open()))], EXTENT, sim.runtime());
+    let shape = Layout::Floating.shape(3, Some(3), 4).unwrap();
+    let places: Places = (0..3).map(|_| Place { device: DeviceId(0), extent: ExtentId(2) }).collect();
+    let site = || Site { shape, places: places.clone(), afloat: Rows::of(shape, &places, (7, 11)) };
+    let at = |turn, copy| plan.map_at(ExtentId(2), turn, copy);
+    let map = |turn, copy| disk.at_rest(at(turn, copy), BLOCK_BYTES);
+    let block = |byte: u8| Buf::copy_of(&[byte; BLOCK_BYTES]);
+    let write = async |array: &Array, berth: &Berth, byte: u8| {
+        // So that the head is near.
+        array.read_place(berth, 1, 1, Urgency::Client).await.unwrap();
+        let lies = berth.position(0);
+        assert!(array.write_afloat(berth, 0, block(byte).into(), Urgency::Buffer).await.is_none());
+        assert_ne!(berth.position(0), lies, "it floats");
+        let maps = array.leaving_maps(None);
+        assert!(array.write_maps(&maps).await.is_empty() && array.flush().await.is_empty());
+        maps.written();
+    };
+    sim.block_on(async {
+        let old = array();
+        let berth = old.take_berth(&site(), 0, places[0], 20);
+        for byte in 1..5 {
+            write(&old, &berth, byte).await;
+        }
+        // The fifth one is in turn 1, where the third one was: the power goes when the first copy is written.
+        let before = map(1, 1);
+        write(&old, &berth, 5).await;
+        let newest = map(1, 0);
+        assert!(newest == map(1, 1) && newest != before);
+        let raw = disk.open();
+        raw.write(at(1, 1), Buf::copy_of(&before).into(), true).await.unwrap();
+
+        let found = array();
+        let berth = site().berth(0);
+        drop(select(Box::pin(found.read_place(&berth, 0, 1, Urgency::Client)), std::future::ready(())).await);
+        sim.runtime().sleep(Duration::from_secs(1)).await;
+        assert!(map(1, 0) == newest && map(1, 1) == newest, "it is in both copies");
+        // The next one gets as far as its first block, and then the first copy rots.
+        raw.write(at(0, 0), block(9).into(), true).await.unwrap();
+        raw.write(at(0, 1), block(9).into(), true).await.unwrap();
+        raw.write(at(1, 0), block(9).into(), true).await.unwrap();
+        let read = array().read_place(&site().berth(0), 0, 1, Urgency::Client).await.unwrap();
+        assert!(*read.contiguous() == *block(5), "row 0 lies where it was written last");
     });
 }

@@ -139,11 +139,13 @@ impl Inner {
     ) -> usize {
         let blocks = self.array.extent_blocks();
         let Some(extent) = volume.extent(index) else { return blocks };
-        if !extent.is_loaded() && self.load(&extent).await.is_err() {
-            return blocks;
-        }
         // What is found to be bad is held against the page again before it is written.
         let _pins = Pins::of([&extent]);
+        while !extent.is_loaded() {
+            if self.load(&extent).await.is_err() {
+                return blocks;
+            }
+        }
         let first = u64::from(index) * blocks as u64 + at as u64;
         let expected: Vec<Checksum> = {
             // What is in the write buffer lies there when it has left it, which may be when its copies have been read.

@@ -159,13 +159,9 @@ impl Inner {
                 data.append(bytes);
             }
         }
-        let debt = Self::debt_of(data.len() as u64);
-        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
         let blocks = found.iter().zip(&checksums).map(|((block, _), checksum)| (*block, Lsn(0), *checksum)).collect();
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
-        let written = self.write_stripe(&flight, stripe, urgency).await;
-        self.stripes.flying_debt.set(self.stripes.flying_debt.get() - debt);
-        if written.is_err() {
+        if self.write_stripe(&flight, stripe, urgency).await.is_err() {
             return 0;
         }
         for ((block, id), (.., checksum)) in found.iter().zip(&flight.blocks) {

@@ -209,15 +209,12 @@ impl Inner {
     /// Writes blocks to their places; how many of them are not gone from the buffer then. `arrives` is for the journal: it is sent
     /// when they are at all of their places, and gone when not.
     pub async fn destage(&self, flight: Flight, arrives: Option<oneshot::Sender<()>>) -> usize {
-        let debt = if flight.volume.shape.parity { Self::debt_of(flight.data.len() as u64) } else { 0 };
-        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
         let done = match &flight.to {
             Destination::Copies => self.write_copies(&flight, arrives).await,
             Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe, Urgency::Buffer).await,
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
             Destination::Fast(copy) => self.write_fast(&flight, copy).await,
         };
-        self.stripes.flying_debt.set(self.stripes.flying_debt.get() - debt);
         if done.is_ok() && matches!(flight.to, Destination::Stripe(_)) {
             self.count(|counts| counts.array.cold_blocks += flight.blocks.len() as u64);
             self.leave_hot_behind(&flight);

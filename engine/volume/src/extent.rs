@@ -57,6 +57,11 @@ impl Group {
         self.afloat.borrow().iter().flat_map(|rows| rows.iter()).all(|rows| rows.is_settled())
     }
 
+    /// True while a map of its rows is looked for, and perhaps written again where it lies.
+    pub fn is_sought(&self) -> bool {
+        self.afloat.borrow().iter().flat_map(|rows| rows.iter()).any(|rows| rows.is_sought())
+    }
+
     /// True while one of its places is being moved.
     pub fn is_moving(&self) -> bool {
         self.moving.get()

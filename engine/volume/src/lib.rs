@@ -33,6 +33,7 @@ mod destage;
 mod extent;
 mod fresh;
 mod homes;
+mod hopeless;
 mod hot;
 mod journals;
 mod life;

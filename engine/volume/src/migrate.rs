@@ -202,12 +202,12 @@ impl Inner {
     }
 
     /// Writes the blocks of the hot extents on unwanted disks anew, elsewhere, and gives up those that are empty then; the
-    /// extents of which nothing is left but blocks that cannot be read.
+    /// extents of which nothing is left but blocks that were not: they cannot be read, or nobody may write to their volume.
     pub async fn evacuate(&self, extents: &[u64]) -> Result<Vec<u64>> {
         for born in extents {
             self.hot.table.borrow_mut().leave(*born);
         }
-        let mut unreadable = BTreeMap::new();
+        let mut staying = BTreeMap::new();
         for born in extents {
             let (begun, mut bytes) = (self.begin_rebuild(), 0);
             let owners = self.hot.table.borrow().extent(*born).map(HotExtent::owners).unwrap_or_default();
@@ -220,17 +220,20 @@ impl Inner {
                 let read = self.read_to_cool(&state, blocks.clone(), Urgency::Buffer).await;
                 let found: BTreeSet<_> = read.iter().map(|(block, ..)| *block).collect();
                 // One in the write buffer is not read either, and goes elsewhere by itself.
-                let here = |block: &&u64| {
-                    state.slot(**block).is_some_and(|id| id.born == *born) && !state.dirty.borrow().contains_key(block)
+                let here = |block: u64| {
+                    state.slot(block).is_some_and(|id| id.born == *born) && !state.dirty.borrow().contains_key(&block)
                 };
-                *unreadable.entry(*born).or_insert(0) += blocks.difference(&found).filter(here).count();
+                let mut stays = blocks.difference(&found).filter(|block| here(**block)).count();
                 for (block, id, data) in read {
                     self.make_room(BLOCK_BYTES_U64).await?;
-                    if state.slot(block) == Some(id) && !state.dirty.borrow().contains_key(&block) {
-                        self.write_anew(&state, block, data);
+                    if state.slot(block) == Some(id) && self.write_anew(&state, block, data) {
                         bytes += BLOCK_BYTES_U64;
+                    } else {
+                        // As those of a volume that is lost.
+                        stays += usize::from(here(block));
                     }
                 }
+                *staying.entry(*born).or_insert(0) += stays;
             }
             let rest = self.rest_of_rebuild(begun, bytes);
             if !rest.is_zero() {
@@ -248,22 +251,20 @@ impl Inner {
             };
             if empty {
                 self.give_up_hot_extent(*born);
-            } else if left > 0 && unreadable.get(born).is_some_and(|unreadable| left <= *unreadable) {
+            } else if left > 0 && staying.get(born).is_some_and(|staying| left <= *staying) {
                 stuck.push(*born);
             }
         }
         Ok(stuck)
     }
 
-    /// Writes a block of the hot area as if a client had: it gets another slot.
-    fn write_anew(&self, volume: &Rc<VolumeState>, block: u64, data: Bufs) {
+    /// Writes a block of the hot area as if a client had: it gets another slot. True when it was written.
+    fn write_anew(&self, volume: &Rc<VolumeState>, block: u64, data: Bufs) -> bool {
         let (index, inside) = self.split(block);
         let extent = volume.extent(index).filter(|extent| extent.is_loaded());
         let expected = extent.as_ref().and_then(|extent| extent.with_page(|page| page.get(inside)));
-        let (Some(extent), Some(expected)) = (extent, expected) else { return };
-        if Checksum::of(&data.contiguous()) == expected {
-            self.write_again(volume, &extent, block, data, expected);
-        }
+        let (Some(extent), Some(expected)) = (extent, expected) else { return false };
+        Checksum::of(&data.contiguous()) == expected && self.write_again(volume, &extent, block, data, expected)
     }
 
     fn give_up_hot_extent(&self, born: u64) {

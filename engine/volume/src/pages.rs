@@ -108,6 +108,8 @@ impl Inner {
     /// Writes to all of its disks what a crash left on one of them only. The next version goes over the one before, which the
     /// others have still: with the power going again in the midst of that, they would have none.
     pub async fn level_pages(&self) -> Result<()> {
+        // What is given up meanwhile goes back to the pool only after this checkpoint.
+        self.uneven.borrow_mut().retain(|page| self.is_kept(page));
         let uneven = self.uneven.borrow().clone();
         if uneven.is_empty() {
             return Ok(());
@@ -125,6 +127,18 @@ impl Inner {
         self.flush_disks().await?;
         self.uneven.replace(unsure.into_iter().flatten().collect());
         Ok(())
+    }
+
+    /// True while a page's places are its own. Those of an extent are held with it.
+    fn is_kept(&self, page: &Uneven) -> bool {
+        match page {
+            Uneven::Extent(_) => true,
+            Uneven::Hot(places, born) => self.hot.places_of(*born).is_some_and(|now| now == *places),
+            Uneven::Fast(places, owner) => self
+                .tier
+                .copy((owner.volume, owner.index))
+                .is_some_and(|copy| copy.owner == *owner && copy.places == *places),
+        }
     }
 
     /// Where the newest version of a page that is on the disks is not; `None` where a disk refuses to say which that is.

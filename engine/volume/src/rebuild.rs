@@ -44,8 +44,29 @@ struct Errand {
     at: usize,
 }
 
-/// How far the search for copies to move has come: volume and extent.
-type Cursor = (u64, u32);
+/// A search through all groups for copies to move.
+#[derive(Default)]
+struct Pass {
+    /// How far it has come: volume and extent.
+    at: (u64, u32),
+    /// Copies were moved since the last checkpoint.
+    moved: bool,
+    /// The disks that groups lie on for which no other disk has room, in order, and what they were told.
+    full: BTreeMap<Vec<DeviceId>, Error>,
+}
+
+impl Pass {
+    /// True where a group at these places found no room: the others on the same disks do not either.
+    fn is_full(&self, places: &[Place]) -> bool {
+        !self.full.is_empty() && self.full.contains_key(&disks_of(places))
+    }
+}
+
+fn disks_of(places: &[Place]) -> Vec<DeviceId> {
+    let mut disks: Vec<_> = places.iter().map(|place| place.device).collect();
+    disks.sort_unstable();
+    disks
+}
 
 /// Where the search ended.
 enum Found {
@@ -69,56 +90,51 @@ impl Drop for Moving<'_> {
 impl Inner {
     /// The task that moves copies off unwanted disks, until the store stops or its journal fails.
     pub async fn rebuild_for_ever(self: Rc<Self>) {
-        let mut cursor = Cursor::default();
         // What the log has replayed may have moved too.
-        let mut moved = true;
+        let mut pass = Pass { moved: true, ..Pass::default() };
         while self.goes_on() {
             let news = std::pin::pin!(self.rebuilder.notified());
-            // What is hot comes first.
+            // What is hot comes first. Where it cannot be brought elsewhere now, the others do not wait for that: it may be one of them that
+            // keeps every checkpoint waiting.
             self.forget_aside();
             let mut hot = self.unwanted_hot();
             hot.retain(|born| !self.refused.rests(Moved::Hot(*born), self.runtime.now()));
             if !hot.is_empty() {
-                match self.evacuate(&hot).await {
-                    // What is left there cannot be read: it stays, is reported, and is tried again.
-                    Ok(stuck) => self.hot_is_stuck(&stuck),
-                    Err(error) => {
-                        self.rebuild_stalled.replace(Some(error));
-                        select(self.runtime.sleep(RETRY), news).await;
-                    }
-                }
+                let stuck = self.evacuate(&hot).await;
+                self.hot_is_stuck(&hot, stuck);
                 continue;
             }
-            match self.next_errand(&mut cursor) {
+            match self.next_errand(&mut pass) {
                 Found::Errand(errand) => {
-                    moved = true;
-                    let errands = self.more_errands(errand, &mut cursor);
+                    let errands = self.more_errands(errand, &mut pass);
                     let begun = self.begin_rebuild();
-                    let done = self.run_errands(&errands).await;
+                    let done = self.run_errands(&errands, &mut pass).await;
                     let waits = match done {
                         Ok(bytes) => self.rest_of_rebuild(begun, bytes),
                         Err(_) => RETRY,
                     };
-                    self.rebuild_stalled.replace(done.err());
+                    self.rebuild_stalled.replace(done.err().or_else(|| pass.full.values().next().cloned()));
                     if !waits.is_zero() {
                         select(self.runtime.sleep(waits), news).await;
                     }
                 }
                 Found::NotYet => self.runtime.sleep(Duration::ZERO).await,
-                Found::Nothing if moved => {
-                    moved = false;
+                Found::Nothing if pass.moved => {
                     // Until the tail has passed the moves, recovery reads from where the copies were. What came while
-                    // this round went on is found by another one.
-                    if self.checkpoint().await.is_err() {
+                    // this pass went on is found by another one.
+                    pass = Pass { moved: self.checkpoint().await.is_err(), ..Pass::default() };
+                    if pass.moved {
                         select(self.runtime.sleep(RETRY), news).await;
                     }
                 }
                 Found::Nothing => {
-                    self.rebuild_stalled.replace(None);
-                    match self.refused.next_try() {
+                    let full = std::mem::take(&mut pass).full.into_values().next();
+                    let now = self.runtime.now();
+                    let room = full.as_ref().map(|_| now + RETRY);
+                    self.rebuild_stalled.replace(full);
+                    match room.into_iter().chain(self.refused.next_try()).min() {
                         Some(then) => {
-                            let wait = then.saturating_sub(self.runtime.now()).max(BUSY);
-                            select(self.runtime.sleep(wait), news).await;
+                            select(self.runtime.sleep(then.saturating_sub(now).max(BUSY)), news).await;
                         }
                         None => news.await,
                     }
@@ -133,12 +149,25 @@ impl Inner {
         self.review_aside(|disk| tables.is_unwanted(disk));
     }
 
-    /// Puts extents of the hot area aside of which nothing is left but blocks that cannot be read.
-    fn hot_is_stuck(&self, stuck: &[u64]) {
+    /// Puts extents of the hot area aside, of those that were to be brought elsewhere: the ones of which nothing is left but blocks that
+    /// cannot be, or all.
+    fn hot_is_stuck(&self, all: &[u64], stuck: Result<Vec<u64>>) {
+        for born in all {
+            self.refused.forget(Moved::Hot(*born));
+        }
+        let (stuck, error) = match &stuck {
+            Ok(stuck) => (&stuck[..], None),
+            Err(error) => (all, Some(error)),
+        };
         for born in stuck {
             let places = self.hot.places_of(*born).unwrap_or_default();
-            let error = Error::device(format!("blocks of the hot area cannot be read from {}", Array::name(&places)));
-            self.refused.put_aside(Moved::Hot(*born), error, self.runtime.now());
+            let why = error.cloned().unwrap_or_else(|| {
+                Error::device(format!(
+                    "blocks of the hot area cannot be read from {}, or are of a volume that is lost",
+                    Array::name(&places)
+                ))
+            });
+            self.refused.put_aside(Moved::Hot(*born), why, self.runtime.now());
         }
     }
 
@@ -222,25 +251,27 @@ impl Inner {
         self.commit_all().await
     }
 
-    /// The next copy on an unwanted disk that can be read somewhere, from the cursor on.
-    fn next_errand(&self, cursor: &mut Cursor) -> Found {
+    /// The next copy on an unwanted disk that can be read somewhere, from where the pass has come to.
+    fn next_errand(&self, pass: &mut Pass) -> Found {
         let tables = self.tables.borrow();
         let unwanted = |place: &Place| tables.is_unwanted(place.device);
         let (mut looked, now) = (0, self.runtime.now());
         if tables.failed.is_empty() && tables.leaving.is_empty() {
             return Found::Nothing;
         }
-        for (id, volume) in tables.volumes.range(cursor.0..) {
-            let mut at = if *id == cursor.0 { cursor.1 } else { 0 };
+        let from = pass.at;
+        for (id, volume) in tables.volumes.range(from.0..) {
+            let mut at = if *id == from.0 { from.1 } else { 0 };
             while let Some(extent) = volume.next_mapped(at).and_then(|index| volume.extent(index)) {
                 let index = volume.first_of(extent.owner.index);
                 at = index + volume.shape.extents();
-                *cursor = (*id, at);
+                pass.at = (*id, at);
                 looked += 1;
                 let site = extent.group.site();
                 if let Some(at) = site.places.iter().position(unwanted)
                     && self.array.holds(&site)
                     && !self.refused.rests(Moved::Group(*id, index), now)
+                    && !pass.is_full(&site.places)
                 {
                     let (volume, group) = (Rc::clone(volume), Rc::clone(&extent.group));
                     let extents = volume.group_of(index);
@@ -251,53 +282,70 @@ impl Inner {
                 }
             }
         }
-        *cursor = Cursor::default();
+        pass.at = (0, 0);
         Found::Nothing
     }
 
     /// An errand and those behind it that are run beside it.
-    fn more_errands(&self, first: Errand, cursor: &mut Cursor) -> Vec<Errand> {
+    fn more_errands(&self, first: Errand, pass: &mut Pass) -> Vec<Errand> {
         let mut errands = vec![first];
         // A limit in bytes a second is kept by one at a time, which a rest follows.
         let width = if self.settings.rebuild_bytes_per_s > 0 { 1 } else { self.settings.rebuild_width };
         while errands.len() < width {
-            match self.next_errand(cursor) {
-                Found::Errand(errand) if *cursor != Cursor::default() => errands.push(errand),
+            match self.next_errand(pass) {
+                Found::Errand(errand) => errands.push(errand),
                 _ => break,
             }
         }
         errands
     }
 
-    /// Moves copies of several groups; bytes that were copied.
-    async fn run_errands(&self, errands: &[Errand]) -> Result<u64> {
-        // Records without data count too: nothing else would make the journal shorter while nobody writes.
-        self.make_room(0).await?;
-        let mut places = Vec::new();
-        let mut refused = None;
+    /// Places for groups to move to. Those for which no disk has room are left out, and keep no others waiting; so are those behind
+    /// another error, which is returned too.
+    async fn places_for<'a>(
+        &self,
+        errands: &'a [Errand],
+        pass: &mut Pass,
+    ) -> (Vec<(&'a Errand, Place)>, Option<Error>) {
+        let mut moves = Vec::new();
         for errand in errands {
-            match self.allocate(1, &errand.group.places()).await {
-                Ok(to) => places.push(to[0]),
-                Err(error) => {
-                    refused = Some(error);
-                    break;
+            let places = errand.group.places();
+            if pass.is_full(&places) {
+                continue;
+            }
+            match self.allocate(1, &places).await {
+                Ok(to) => moves.push((errand, to[0])),
+                Err(full) if full.kind() == Kind::Full => {
+                    pass.full.insert(disks_of(&places), full);
                 }
+                Err(error) => return (moves, Some(error)),
             }
         }
-        if let (true, Some(refused)) = (places.is_empty(), refused) {
-            return Err(refused);
+        (moves, None)
+    }
+
+    /// Moves copies of several groups; bytes that were copied.
+    async fn run_errands(&self, errands: &[Errand], pass: &mut Pass) -> Result<u64> {
+        // Records without data count too: nothing else would make the journal shorter while nobody writes.
+        self.make_room(0).await?;
+        let (moves, mut failed) = self.places_for(errands, pass).await;
+        if moves.is_empty() {
+            return failed.map_or(Ok(0), Err);
         }
         let no_checkpoint = self.checkpointing.lock().await;
-        let moves = errands.iter().zip(&places).map(|(errand, to)| self.move_copy(errand, *to));
-        let moved = join_all(moves).await;
+        let moved = join_all(moves.iter().map(|(errand, to)| self.move_copy(errand, *to))).await;
         drop(no_checkpoint);
-        let (mut bytes, mut failed) = (0, None);
-        for ((moved, to), errand) in moved.into_iter().zip(places).zip(errands) {
+        let mut bytes = 0;
+        for (moved, (errand, to)) in moved.into_iter().zip(moves) {
             match self.note_move(Moved::Group(errand.volume.id, errand.index), moved) {
-                Ok(Some(Some(copied))) => bytes += copied,
+                Ok(Some(Some(copied))) => {
+                    bytes += copied;
+                    pass.moved = true;
+                }
                 nothing => {
-                    self.put_back(&[to]).await?;
-                    failed = failed.or(nothing.err());
+                    // The others go back to the pool all the same.
+                    let kept = self.put_back(&[to]).await;
+                    failed = failed.or(nothing.err()).or(kept.err());
                 }
             }
         }

@@ -161,9 +161,10 @@ impl Inner {
     pub async fn weigh(&self, refusals: &[Refusal]) -> Option<Error> {
         let mut waits = None;
         for refusal in refusals {
-            // Of a disk that reads nothing at all, nothing is known to be lost.
+            // Of a disk that reads nothing at all, nothing is known to be lost; nor of one that is full, and has no room for a map that is read.
             let answers = self.array.answers(refusal.device).await;
-            let lost = answers && self.refused.count(refusal, self.runtime.now());
+            let counts = answers && refusal.error.kind() != Kind::Full;
+            let lost = counts && self.refused.count(refusal, self.runtime.now());
             if !lost && self.array.is_in_service(refusal.device) {
                 waits = Some(refused(refusal, answers));
             }

@@ -377,6 +377,7 @@ impl Inner {
             // The list of dirty pages and this one are the only holders of an extent that nothing uses.
             let unused = |extent: &Rc<Extent>| {
                 Rc::strong_count(extent) == 1 + listed.get(&Rc::as_ptr(extent)).copied().unwrap_or_default()
+                    && !extent.group.is_sought()
             };
             let free = ripe.len() < AT_ONCE
                 && freed.until <= tail

@@ -125,7 +125,7 @@ impl Inner {
     }
 
     /// A block of a stripe from the fast copy of its extent, where it lies there and is good.
-    async fn row_above(&self, volume: &VolumeState, stripe: u64, slot: Slot, row: &StripeRow) -> Option<Buf> {
+    pub async fn row_above(&self, volume: &VolumeState, stripe: u64, slot: Slot, row: &StripeRow) -> Option<Buf> {
         let Slot::Column(column) = slot else { return None };
         let block = volume.shape.block_of(stripe, column, row.row);
         let above = self.read_above(volume, block, row.expected[column]?).await?;

@@ -17,7 +17,7 @@ use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
 use crate::refused::Read;
 use crate::store::Inner;
-use crate::stripes::{Stripes, Word};
+use crate::stripes::Word;
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
@@ -48,12 +48,17 @@ impl Drop for StripeLock<'_> {
     }
 }
 
-/// Counts a stripe off that was on its way.
-struct Flying<'a>(&'a Stripes);
+/// A stripe that was taken, on its way: counted off, with what its records may take of the journal, when that ends.
+pub(crate) struct Flying<'a> {
+    lock: StripeLock<'a>,
+    debt: u64,
+}
 
 impl Drop for Flying<'_> {
     fn drop(&mut self) {
-        self.0.flying.set(self.0.flying.get() - 1);
+        let stripes = &self.lock.0.stripes;
+        stripes.flying.set(stripes.flying.get() - 1);
+        stripes.flying_debt.set(stripes.flying_debt.get() - self.debt);
     }
 }
 
@@ -251,8 +256,7 @@ impl Inner {
     /// asked again and again.
     pub async fn write_stripe(&self, flight: &Flight, stripe: u64, urgency: Urgency) -> Result<()> {
         let volume = &*flight.volume;
-        let _lock = StripeLock(self, stripe_id(volume, &flight.extents, stripe));
-        let _flying = Flying(&self.stripes);
+        let _flying = self.on_its_way(stripe_id(volume, &flight.extents, stripe), flight.data.len() as u64);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
         let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
@@ -260,7 +264,7 @@ impl Inner {
         let parity_works = self.array.works(at.place(Slot::Parity));
         if parity_works {
             self.read_until_known(&at, &mut rows, urgency, Row::reads).await;
-            self.take_raw(&at, &mut rows, urgency).await?;
+            self.take_raw(flight, stripe, &at, &mut rows, urgency).await?;
         }
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
         self.refuse_homeless(&at, &rows, &solved)?;
@@ -270,27 +274,44 @@ impl Inner {
             let failures = self.write_rows(&at, &rows, &solved, urgency).await;
             let Some(full) = self.dismiss(failures).await else {
                 if waited {
-                    // Nobody else may come along who would say so.
-                    self.stalled.take();
-                    self.room.notify_waiters();
+                    self.found_room();
                 }
                 return Ok(());
             };
             waited = true;
-            if !self.goes_on() {
-                // Data and parity may be apart: no checkpoint may say that they are not.
-                self.stripes.torn.set(true);
-                return Err(full);
-            }
-            self.stripes.busy.borrow_mut().insert(stripe_id(volume, &flight.extents, stripe), Some(full.clone()));
-            self.stalled.replace(Some(full));
-            self.room.notify_waiters();
-            self.runtime.sleep(STALLED).await;
+            self.wait_for_room(stripe_id(volume, &flight.extents, stripe), full).await?;
         }
     }
 
+    /// A stripe that was taken is on its way, with so many bytes.
+    pub fn on_its_way(&self, id: StripeId, bytes: u64) -> Flying<'_> {
+        let debt = Self::debt_of(bytes);
+        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
+        Flying { lock: StripeLock(self, id), debt }
+    }
+
+    /// Waits a moment, with a stripe that is taken and not written whole, for a disk that is full; an error when the store ends.
+    pub async fn wait_for_room(&self, id: StripeId, full: Error) -> Result<()> {
+        if !self.goes_on() {
+            // Data and parity may be apart: no checkpoint may say that they are not.
+            self.stripes.torn.set(true);
+            return Err(full);
+        }
+        self.stripes.busy.borrow_mut().insert(id, Some(full.clone()));
+        self.stalled.replace(Some(full));
+        self.room.notify_waiters();
+        self.runtime.sleep(STALLED).await;
+        Ok(())
+    }
+
+    /// A stripe that waited for room is whole. Nobody else may come along who would say so.
+    pub fn found_room(&self) {
+        self.stalled.take();
+        self.room.notify_waiters();
+    }
+
     /// Reads what `wants` asks for, and more where a place turns out to be lost.
-    async fn read_until_known(
+    pub async fn read_until_known(
         &self,
         at: &Stripe,
         rows: &mut [StripeRow],
@@ -304,42 +325,6 @@ impl Inner {
                 return;
             }
         }
-    }
-
-    /// For rows of which too much is lost to be reconstructed from the others: what lies there counts as it is, though it is
-    /// not what it should be. It stays lost, and parity agrees with what lies there. An error while a disk only refuses to
-    /// read: as long as it does, the others of the row may still reconstruct what a write without parity would lose.
-    async fn take_raw(&self, at: &Stripe, rows: &mut [StripeRow], urgency: Urgency) -> Result<()> {
-        let hopeless = rows.iter_mut().filter(|row| row.facts.reads().is_none());
-        let mut found: Vec<_> = hopeless.collect();
-        if found.is_empty() {
-            return Ok(());
-        }
-        for row in &mut found {
-            row.unless_refused()?;
-            row.expected.iter_mut().for_each(|expected| *expected = None);
-            let works = |column: &usize| self.array.works(at.place(Slot::Column(*column)));
-            let broken = bits(row.facts.lost).filter(works).fold(0, |lost, column| lost | 1 << column);
-            row.facts.lost &= !broken;
-        }
-        self.read_until_known(at, rows, urgency, Row::reads).await;
-        rows.iter().filter(|row| row.facts.reads().is_none()).try_for_each(StripeRow::unless_refused)
-    }
-
-    /// Refuses blocks that neither a place nor parity would hold.
-    fn refuse_homeless(&self, at: &Stripe, rows: &[StripeRow], solved: &[Option<Solution>]) -> Result<()> {
-        for (row, solution) in rows.iter().zip(solved) {
-            let homeless = |column: &usize| !self.array.works(at.place(Slot::Column(*column)));
-            if solution.is_none()
-                && let Some(column) = bits(row.facts.new).find(homeless)
-            {
-                return Err(Error::device(format!(
-                    "disk {} is out of service, and so much else of a stripe is lost that no block can be written there",
-                    at.place(Slot::Column(column)).device.0
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// The rows that a flight writes, with what it writes.

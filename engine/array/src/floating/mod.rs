@@ -17,8 +17,8 @@
 //! 2. Of a row that was announced since, a crash may leave anything: so it is with any stripe. What was written has its data in the
 //!    log, and parity is made anew from what is found.
 //! 3. What is not announced, a block that a scrub mends, parity that a resync makes, is written where the row lies.
-//! 4. What counts is what both copies have. A map that only one of them has, since a crash came between, is written again before any
-//!    word that its rows are at rest: the log makes its rows be looked at.
+//! 4. What counts is the newest map that is found, in whichever copy. Both have it, durably, before anything goes by it: no copy of the
+//!    other turn, which is written over next, is needed any more.
 //! 5. Of two maps the later one is found: a map is written over the older one, and only when the newer one is durable. What an earlier
 //!    time of the group at a place has left there is told by where the log was when the place was taken.
 //! 6. A position is not written as another row's while somebody may be reading the row that has left it.
@@ -34,10 +34,11 @@ use crate::fast::Blocks;
 use crate::layout::{Place, Places, Shape};
 use crate::pages::Lacking;
 use crate::queue::Urgency;
+use futures::channel::oneshot;
 use futures::future::join_all;
 use futures::lock::Mutex;
 use futures::{StreamExt, stream};
-use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Kind, Result};
+use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, DeviceId, Error, Kind, Result};
 pub(crate) use map::MAP_COPIES;
 pub use map::RowsOwner;
 pub(crate) use map::map_bytes;
@@ -46,6 +47,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maps written at once on a disk.
@@ -61,7 +63,7 @@ pub struct Rows {
     /// `None` while it is not in memory.
     map: RefCell<Option<Map>>,
     /// Held while it is looked for on the disk.
-    finding: Mutex<()>,
+    finding: Arc<Mutex<()>>,
     /// Of the newest map that may be on the disk.
     version: Cell<Version>,
     /// The map differs from the newest one on the disk.
@@ -98,7 +100,7 @@ impl Rows {
             place,
             owner,
             map: RefCell::default(),
-            finding: Mutex::default(),
+            finding: Arc::default(),
             version: Cell::new(Version { taken: owner.born, sequence: 0 }),
             dirty: Cell::new(false),
             leaving: Cell::new(false),
@@ -117,6 +119,11 @@ impl Rows {
     /// True when the disk has the map as it is, durably.
     pub fn is_settled(&self) -> bool {
         !self.dirty.get() && !self.leaving.get()
+    }
+
+    /// True while the map is looked for on the disk, and perhaps written again there.
+    pub fn is_sought(&self) -> bool {
+        self.finding.try_lock().is_none()
     }
 
     fn next_version(&self) {
@@ -383,27 +390,38 @@ impl Array {
         Some(inside as usize / BLOCK_BYTES).filter(|position| *position < member.plan.positions())
     }
 
-    /// Brings a map into memory, where it stays as long as there is a guest.
+    /// Brings a map into memory, where it stays as long as there is a guest. What is written on the way is written to its end: who asks
+    /// may be a client that leaves, and a write that is dropped may still land, over a later map.
     async fn visit(&self, rows: &Rc<Rows>) -> Result<Guest> {
         let guest = Guest::of(rows);
-        let _finding = rows.finding.lock().await;
+        let finding = Arc::clone(&rows.finding).lock_owned().await;
         if rows.map.borrow().is_none() {
-            let (map, version, whole) = self.find_map(rows).await?;
-            let known = rows.version.get();
-            if known.sequence > 0 && version.is_none_or(|found| found < known) {
-                let name = Self::name(&[rows.place]);
-                return Err(Error::device(format!("the map of {name} is older than the one that was written")));
-            }
-            rows.durable.set(version.is_none());
-            rows.version.set(version.unwrap_or(rows.version.get()));
-            rows.map.replace(Some(map));
-            self.maps.came(rows, self.map_limit);
-            if version.is_some() && !whole {
-                self.maps.changed(rows);
-            }
+            let (array, rows) = (self.clone(), Rc::clone(rows));
+            let (answer, answered) = oneshot::channel();
+            self.clock.spawn(Box::pin(async move {
+                let _finding = finding;
+                // One that is gone wants no answer.
+                let _ = answer.send(array.bring(&rows).await);
+            }));
+            answered.await.unwrap_or_else(|_| Err(Error::retry("the server is shutting down")))?;
         }
         rows.used.set(true);
         Ok(guest)
+    }
+
+    /// Brings a map into memory that is not there.
+    async fn bring(&self, rows: &Rc<Rows>) -> Result<()> {
+        let (map, version) = self.find_map(rows).await?;
+        let known = rows.version.get();
+        if known.sequence > 0 && version.is_none_or(|found| found < known) {
+            let name = Self::name(&[rows.place]);
+            return Err(Error::device(format!("the map of {name} is older than the one that was written")));
+        }
+        rows.durable.set(version.is_none());
+        rows.version.set(version.unwrap_or(known));
+        rows.map.replace(Some(map));
+        self.maps.came(rows, self.map_limit);
+        Ok(())
     }
 
     /// The same for who writes: a disk that refuses a map may read it a moment later, unless it does nothing at all.
@@ -424,13 +442,14 @@ impl Array {
         }
     }
 
-    /// The map that counts, of those that the disk has; its version, unless it has none; and whether each copy has it.
-    async fn find_map(&self, rows: &Rows) -> Result<(Map, Option<Version>, bool)> {
+    /// The map that counts, of those that the disk has, and its version, unless it has none. A copy that is not read is written again
+    /// from the other one, and so is one that lacks the map that counts: the next map goes over the other turn's.
+    async fn find_map(&self, rows: &Rows) -> Result<(Map, Option<Version>)> {
         let Place { device, extent } = rows.place;
         let plan = self.member(device).ok_or_else(|| Error::device("no such disk"))?.plan;
         let (blocks, spare) = (self.extent_blocks(), plan.spare_blocks as usize);
         let at = |error: Error| error.at(format!("the map of {}", Self::name(&[rows.place])));
-        let (mut maps, mut mended) = (Vec::new(), false);
+        let (mut found, mut lacking) = (Vec::new(), Vec::new());
         for turn in 0..2 {
             let offset = |copy| plan.map_at(extent, turn, copy);
             let reads = (0..MAP_COPIES)
@@ -439,37 +458,57 @@ impl Array {
             let read = reads.iter().filter_map(|read| read.as_ref().ok());
             let told = read.map(Bufs::contiguous).find(|read| Map::is_whole(read));
             for (copy, read) in (0..).zip(reads) {
-                let found = match read {
+                let bytes = match read {
                     Ok(read) => read.contiguous(),
                     // Where the copies are not alike, what a crash left behind was not durable: what is not read need not be known,
                     // if the other one has not rotted.
                     Err(refused) => {
                         let told = told.clone().ok_or_else(|| at(refused))?;
-                        let failure =
-                            self.write_disk(device, told.clone().into(), Urgency::Client, |_| offset(copy)).await;
-                        failure.map_or(Ok(()), |failure| Err(at(failure.error)))?;
-                        mended = true;
+                        lacking.push((offset(copy), told.clone()));
                         told
                     }
                 };
-                let found = Map::decode(&found, rows.owner, blocks, spare);
-                maps.extend(found.map(|(map, version)| (map, version, copy)));
+                found.push((turn, offset(copy), Map::decode(&bytes, rows.owner, blocks, spare)));
             }
         }
-        if mended && let Some(failure) = self.flush_disks(&[device]).await.pop() {
-            return Err(at(failure.error));
-        }
-        let version = maps.iter().map(|(_, version, _)| *version).max();
-        maps.retain(|(_, found, _)| version.is_some_and(|newest| found.taken == newest.taken));
-        let (newest, older): (Vec<_>, Vec<_>) = maps.into_iter().partition(|(_, found, _)| Some(*found) == version);
+        let maps = || found.iter().filter_map(|(.., found)| found.as_ref());
         let initial = Map::initial(blocks, spare);
-        let mut map = newest.first().map_or(&initial, |(map, ..)| map).clone();
+        let newest = maps().max_by_key(|(_, version)| *version);
+        if let Some((map, version)) = newest {
+            let is_behind = |(turn, _, found): &&(u64, u64, Option<(Map, Version)>)| {
+                *turn == version.sequence % 2 && found.as_ref().is_none_or(|(_, found)| found != version)
+            };
+            let behind = found.iter().filter(is_behind);
+            lacking.extend(behind.map(|(_, offset, _)| (*offset, map.encode(rows.owner, *version))));
+        }
+        self.write_again(device, lacking).await.map_err(at)?;
+        let version = newest.map(|(_, version)| *version);
+        let mut map = newest.map_or(&initial, |(map, _)| map).clone();
         // A crash may yet leave an older one, or none at all.
-        for named in older.iter().map(|(map, ..)| map).chain(older.is_empty().then_some(&initial)) {
+        let is_older = |(_, found): &&(Map, Version)| {
+            version.is_some_and(|newest| found.taken == newest.taken && *found != newest)
+        };
+        let older: Vec<_> = maps().filter(is_older).map(|(map, _)| map).collect();
+        for named in older.iter().copied().chain(older.is_empty().then_some(&initial)) {
             map.name(&named.rows());
         }
-        let whole = (0..MAP_COPIES).all(|copy| newest.iter().any(|(.., of)| *of == copy));
-        Ok((map, version, whole))
+        Ok((map, version))
+    }
+
+    /// Writes bytes to a disk, each at its offset, durably.
+    async fn write_again(&self, device: DeviceId, writes: Vec<(u64, Buf)>) -> Result<()> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let writes = writes.into_iter();
+        let writes =
+            writes.map(|(offset, bytes)| self.write_disk(device, bytes.into(), Urgency::Client, move |_| offset));
+        let refused = join_all(writes).await.into_iter().flatten().next();
+        let failed = match refused {
+            None => self.flush_disks(&[device]).await.pop(),
+            refused => refused,
+        };
+        failed.map_or(Ok(()), |failure| Err(failure.error))
     }
 
     /// Takes a place for the rows of a group that moves there, when the log is at `lsn`: all in order, whatever an earlier time of

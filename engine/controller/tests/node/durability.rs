@@ -4,6 +4,7 @@
 mod checks;
 mod lost;
 mod pages;
+mod waits;
 
 use futures::future::{Either, select, try_join_all};
 use kura_block::{Block, Buf, DeviceId, Kind, Result, Runtime};

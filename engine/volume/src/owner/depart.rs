@@ -128,7 +128,8 @@ impl Inner {
         }
         let restless = |extent: &Rc<Extent>| {
             // The new owner reads pages and maps from the disks.
-            !extent.is_settled() || !extent.group.is_settled() || extent.group.is_moving()
+            let group = &extent.group;
+            !extent.is_settled() || !group.is_settled() || group.is_sought() || group.is_moving()
         };
         if volume.any_mapped(|extent| extent.fast().is_some()) {
             return Some("some of it lies in the fast tier");

@@ -276,12 +276,8 @@ impl Inner {
             self.checkpointer.notify_one();
             return Err(busy());
         }
-        let debt = Self::debt_of(data.len() as u64);
-        self.stripes.flying_debt.set(self.stripes.flying_debt.get() + debt);
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
-        let written = self.write_stripe(&flight, stripe, Urgency::Idle).await;
-        self.stripes.flying_debt.set(self.stripes.flying_debt.get() - debt);
-        written
+        self.write_stripe(&flight, stripe, Urgency::Idle).await
     }
 
     /// Writes blocks of an extent that lies in copies to all of them.

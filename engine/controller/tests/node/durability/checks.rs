@@ -255,3 +255,29 @@ fn a_check_finds_what_has_no_place() {
         assert!(reads(&*device, 0, 8).await);
     });
 }
+
+/// Few pages are kept in memory: one that comes for a check, and for a read at the same time, may be gone again when it is looked at.
+#[test]
+fn a_check_beside_reads_has_its_pages() {
+    let rig = Rig::new(2, 80, 64 << 10, Settings { pages: 2, ..Settings::default() });
+    rig.run(async |controller, _| {
+        let device = create(controller, "v", 64 * 16, Layout::Mirror).await;
+        for extent in 0..64 {
+            write(&*device, extent * 16, 1).await.unwrap();
+        }
+        let reads = (0..16).map(|reader| {
+            let device = &device;
+            async move {
+                for turn in 0..400 {
+                    assert!(reads(&**device, (reader * 7 + turn * (reader + 1)) % 64 * 16, 1).await);
+                }
+            }
+        });
+        let checks = async {
+            for _ in 0..10 {
+                check(controller).await;
+            }
+        };
+        futures::future::join(futures::future::join_all(reads), checks).await;
+    });
+}
