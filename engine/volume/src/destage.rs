@@ -12,7 +12,7 @@ use futures::StreamExt;
 use futures::future::select;
 use futures::stream::FuturesUnordered;
 use kura_array::hot::MirrorId;
-use kura_array::{Failure, Place, Urgency};
+use kura_array::{Berth, Failure, Place, Urgency};
 use kura_block::{Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
 use std::collections::BTreeSet;
@@ -264,6 +264,8 @@ impl Inner {
         let (_, inside) = self.split(*first);
         let places = extent.group.places();
         let failures = self.array.write(&places, inside, &flight.data, Urgency::Buffer).await;
+        // A disk that failed meanwhile goes out of service.
+        places.iter().for_each(|place| self.wrote(&Berth::from(*place), inside, flight.blocks.len()));
         let arrived = failures.is_empty() && places.iter().any(|place| self.array.works(*place));
         // Sent or gone before anything else: the journal waits for it, and a disk that goes out of service waits for the journal.
         if let Some(arrives) = arrives.filter(|_| arrived) {

@@ -91,13 +91,13 @@ impl Refused {
         tally.times >= TIMES
     }
 
-    /// Forgets the refusals of blocks that were read.
-    fn answered(&self, read: impl Iterator<Item = (DeviceId, u64)>) {
+    /// Forgets the refusals of blocks that were read, or written since: what was refused does not lie there any more.
+    fn answered(&self, blocks: impl Iterator<Item = (DeviceId, u64)>) {
         let mut places = self.places.borrow_mut();
         if places.is_empty() {
             return;
         }
-        for place in read {
+        for place in blocks {
             places.remove(&place);
         }
     }
@@ -170,6 +170,11 @@ impl Inner {
             }
         }
         waits
+    }
+
+    /// Neighbouring blocks of a place were written.
+    pub fn wrote(&self, berth: &Berth, first: usize, blocks: usize) {
+        self.refused.answered((first..first + blocks).filter_map(|block| self.array.lies_at(berth, block)));
     }
 
     /// Reads neighbouring blocks of a place, each by itself where the disk refuses them all; nothing is verified.

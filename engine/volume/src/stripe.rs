@@ -451,7 +451,12 @@ impl Inner {
             rows.iter().zip(solved).filter_map(|(row, solved)| Some((row.row, solved.as_ref()?.parity.clone())));
         gather(Slot::Parity, parity, &mut writes);
         let writes = writes.into_iter().map(|(slot, row, data)| async move {
-            self.array.write_afloat(&at.berth(slot), at.at(row), data, urgency).await
+            let (berth, first, blocks) = (at.berth(slot), at.at(row), data.len() / BLOCK_BYTES);
+            let failure = self.array.write_afloat(&berth, first, data, urgency).await;
+            if failure.is_none() {
+                self.wrote(&berth, first, blocks);
+            }
+            failure
         });
         join_all(writes).await.into_iter().flatten().collect()
     }

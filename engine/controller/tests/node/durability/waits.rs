@@ -85,6 +85,32 @@ fn a_bad_block_beside_a_failed_disk_keeps_no_write_waiting() {
     }
 }
 
+/// What was written over and over refusals is another block: one more refusal does not make it lost.
+#[test]
+fn refusals_are_forgotten_where_something_else_lies_since() {
+    let rig = Rig::new(3, 80, 64 << 10, Settings { chunk_blocks: 4, ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let (device, _) = lose_two_of_a_row(&rig, controller, Layout::Raid5).await;
+        write(&*device, 0, 200).await.unwrap();
+        device.flush().await.unwrap();
+        runtime.sleep(Duration::from_mins(3)).await;
+        write(&*device, 4, 204).await.unwrap();
+        assert!(checkpoints(controller, runtime).await);
+        let (bad, at) = find(&rig, 204);
+        rig.disks[usize::from(bad)].inject(FaultKind::ReadError(Place::Range(at..at + BLOCK as u64)));
+        write(&*device, 0, 201).await.unwrap();
+        device.flush().await.unwrap();
+        for _ in 0..8 {
+            runtime.sleep(Duration::from_secs(5)).await;
+            let there = rig.disks[usize::from(bad)].at_rest(at, BLOCK);
+            assert!(there.iter().all(|found| *found == 204), "what may read again was written over");
+        }
+        runtime.sleep(Duration::from_mins(3)).await;
+        assert!(checkpoints(controller, runtime).await);
+        assert!(reads(&*device, 0, 201).await);
+    });
+}
+
 /// The power goes at any moment while that is written. It takes back what was written over the lost block, which may read again then.
 #[test]
 fn a_crash_beside_what_is_lost_costs_nothing_else() {
