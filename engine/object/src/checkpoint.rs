@@ -72,7 +72,11 @@ impl Inner {
     /// take long.
     pub async fn checkpoint(&self) -> Result<()> {
         let result = self.write_checkpoint().await;
-        self.state.borrow_mut().in_checkpoint = false;
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.in_checkpoint = false;
+            state.space.end_checkpoint();
+        }
         self.progress.notify_waiters();
         result
     }

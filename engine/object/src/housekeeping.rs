@@ -283,17 +283,14 @@ impl Inner {
         }
         let mut log = self.victims(Use::Log, CLEAN_SEGMENTS, wanted);
         let mut data = self.victims(Use::Data, EVACUATE_SEGMENTS, wanted);
-        let (free, floor) = {
-            let state = self.state.borrow();
-            (state.space.free_segments(), state.floor(For::Cleaner))
-        };
+        let (log_room, data_room) = self.room_to_clean();
+        log.truncate(policy::affordable(&log, log_room));
+        data.truncate(policy::affordable(&data, data_room));
         let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
         if policy::evacuates(least(&log), least(&data)) {
-            data.truncate(policy::affordable(&data, free, floor));
             let victims: Vec<u32> = data.into_iter().map(|(segment, _)| segment).collect();
             self.evacuate(&victims).await?;
         } else {
-            log.truncate(policy::affordable(&log, free, floor));
             for (victim, _) in log {
                 self.clean_log_segment(victim).await?;
             }
@@ -304,6 +301,14 @@ impl Inner {
             self.checkpoint().await?;
         }
         Ok(())
+    }
+
+    /// Segments that the cleaner may fill with what it moves of the log, and of data segments: their records go to the log, which
+    /// may want a segment beside. Where it may take none, there is what is left of the log's.
+    fn room_to_clean(&self) -> (f64, f64) {
+        let state = self.state.borrow();
+        let whole = state.space.free_segments().saturating_sub(state.floor(For::Cleaner));
+        ((whole as f64).max(state.log.rest()), whole.saturating_sub(1) as f64)
     }
 
     /// Makes what was taken so far durable, and what died by it room.

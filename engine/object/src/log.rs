@@ -21,6 +21,8 @@ struct Place {
     segment: u32,
     offset: usize,
     next_segment: u32,
+    /// So many segments were free when the log went on in this one.
+    free: usize,
 }
 
 /// What is remembered of a group until it is written.
@@ -150,7 +152,12 @@ impl Log {
             open: false,
             in_flight: None,
             writing: None,
-            at: Place { segment: start.segment, offset: start.offset as usize, next_segment: start.next_segment },
+            at: Place {
+                segment: start.segment,
+                offset: start.offset as usize,
+                next_segment: start.next_segment,
+                free: 0,
+            },
             next_sequence: start.sequence,
             next_revision: start.revision,
             written: start.sequence,
@@ -166,13 +173,25 @@ impl Log {
         }
     }
 
+    /// It goes on, after a start, with so many segments free.
+    pub fn begin(&mut self, free: usize) {
+        self.at.free = free;
+    }
+
     /// What one batch may take in the log, in bytes.
     pub fn batch_limit_bytes(&self) -> usize {
         self.segment_bytes - HEAD_BYTES
     }
 
     /// Makes room for a batch of `bytes` in one group; `Full` when that wants a segment and `floor` or fewer are free.
+    ///
+    /// What must hold: nobody goes on in a segment that was taken below his own floor, before there is room again. Removals and
+    /// the cleaner take those to make room; filled up with what others put, they are gone, and in the end nothing makes room
+    /// any more.
     pub fn reserve(&mut self, space: &mut Space, bytes: usize, floor: usize) -> Result<()> {
+        if self.at.free <= floor && space.free_at_rest() < floor {
+            return Err(full());
+        }
         if let Some(group) = self.open_group().map(|(group, _)| group)
             && group.used_bytes + bytes <= group.limit_bytes
         {
@@ -189,9 +208,10 @@ impl Log {
         }
         let began = self.at;
         if self.at.offset + needed > self.segment_bytes {
+            let free = space.free_segments();
             let fresh = space.take(Use::Log, floor).ok_or_else(full)?;
             space.seal(self.at.segment, self.next_sequence - 1);
-            self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh };
+            self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh, free };
         }
         let limit_bytes =
             (self.segment_bytes - self.at.offset).min(GROUP_BYTES.max(needed.next_multiple_of(BLOCK_BYTES)));
@@ -371,6 +391,12 @@ impl Log {
     /// A ticket of the last change of all that is to be durable before it is seen.
     pub fn last_pending(&self) -> Option<Ticket> {
         self.pending.values().max().map(|sequence| self.ticket_at(*sequence, true))
+    }
+
+    /// What is left of the segment that the log stands in: the share of it.
+    pub fn rest(&self) -> f64 {
+        let in_group = if self.open { self.queue.back().map_or(0, |(group, _)| group.padded_bytes()) } else { 0 };
+        1.0 - (self.at.offset + in_group) as f64 / self.segment_bytes as f64
     }
 
     /// Segments that the log is about to use: where it stands and where it goes on.

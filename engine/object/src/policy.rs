@@ -67,10 +67,8 @@ pub(crate) fn floor(index_bytes: u64, segment_bytes: u64, who: For) -> usize {
         }
 }
 
-/// The victims to clean in one go: as many, best first, as what is alive in them fits into the free segments, one of
-/// which the log may need beside.
-pub(crate) fn affordable(victims: &[(u32, f64)], free: usize, floor: usize) -> usize {
-    let mut room = free.saturating_sub(floor + 1) as f64;
+/// The victims to clean in one go: as many, best first, as what is alive in them fits into `room`, in segments.
+pub(crate) fn affordable(victims: &[(u32, f64)], mut room: f64) -> usize {
     let fits = victims.iter().take_while(|(_, alive)| {
         room -= alive;
         room >= 0.0

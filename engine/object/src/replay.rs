@@ -208,7 +208,9 @@ impl Inner {
             self.runtime.sleep(Duration::ZERO).await;
             from = self.state.borrow_mut().count_some(from.as_ref())?;
         }
-        self.state.borrow_mut().space.index_rooms();
+        let state = &mut *self.state.borrow_mut();
+        state.space.index_rooms();
+        state.log.begin(state.space.free_segments());
         Ok(())
     }
 

@@ -103,6 +103,9 @@ pub(crate) struct Space {
     evacuating: BTreeSet<u32>,
     data_segments: u64,
     data_taken_blocks: u64,
+    /// Segments that are lent, and those of the checkpoint under way.
+    lent: usize,
+    checkpoint_segments: usize,
     /// False while the index is being read: what is alive is counted when all of it is known.
     pub counts: bool,
 }
@@ -128,6 +131,8 @@ impl Space {
             evacuating: BTreeSet::new(),
             data_segments: 0,
             data_taken_blocks: 0,
+            lent: 0,
+            checkpoint_segments: 0,
             counts: false,
         };
         space.grow(segments);
@@ -160,6 +165,18 @@ impl Space {
     /// Free segments that can be written, as far as is known.
     pub fn free_segments(&self) -> usize {
         if self.device_is_full { self.backed.len() } else { self.free.len() }
+    }
+
+    /// The same, with what is only away: lent, or held by a checkpoint under way, which gives back as many as it takes.
+    pub fn free_at_rest(&self) -> usize {
+        // What is lent does not count either where only what the device has given does.
+        let lent = if self.device_is_full { 0 } else { self.lent };
+        self.free_segments() + self.checkpoint_segments + lent
+    }
+
+    /// No checkpoint is under way any more.
+    pub fn end_checkpoint(&mut self) {
+        self.checkpoint_segments = 0;
     }
 
     /// Whether the device gave room when it was asked last.
@@ -217,6 +234,7 @@ impl Space {
         let segment = unbacked.or_else(|| self.backed.keys().next().copied()).or_else(|| self.unbacked())?;
         self.backed.remove(&segment);
         self.mark(segment, usage);
+        self.checkpoint_segments += usize::from(usage == Use::Index);
         Some(segment)
     }
 
@@ -227,6 +245,8 @@ impl Space {
         self.data_segments -= u64::from(known.usage == Use::Data);
         self.data_taken_blocks -= u64::from(known.taken_blocks);
         self.data_segments += u64::from(usage == Use::Data);
+        self.lent -= usize::from(known.usage == Use::Lent);
+        self.lent += usize::from(usage == Use::Lent);
         known.usage = usage;
         known.live_bytes = 0;
         known.killed_sequence = 0;

@@ -1,0 +1,58 @@
+//! Full stores: what gives room can always be done.
+
+use super::{assert_sound, bucket, bytes, put, rig};
+use crate::*;
+use kura_block::Kind;
+use kura_sim::Sim;
+use rand::RngExt;
+
+/// A client that puts until the store is full, removes a few objects and goes on, with the power gone now and then: how often it
+/// was full. What it removes goes, always.
+fn live_at_the_limit(seed: u64, segments: u64, steps: u64) -> u32 {
+    let (sim, disk) = rig(seed, segments << 16);
+    let mut rng = Sim::new(seed).rng("client");
+    let limits: Vec<usize> = (0..3).map(|_| [50, 300, 3900, 8000, 20_000, 100_000][rng.random_range(0..6)]).collect();
+    let is_fixed = rng.random_bool(0.4);
+    let key_bytes = if rng.random_bool(0.3) { 500 } else { 1 };
+    let content = bytes(seed, 100_000);
+    let mut alive: Vec<Vec<u8>> = Vec::new();
+    let mut fulls = 0;
+    for session in 0..4 {
+        let store = super::open(&sim, &disk);
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            for step in session * steps / 4..(session + 1) * steps / 4 {
+                let limit = limits[rng.random_range(0..3)];
+                let len = if is_fixed { limit } else { rng.random_range(1..limit) };
+                let key = format!("{step:0key_bytes$}").into_bytes();
+                match store.put(bucket, &key, put(&content[..len])).await {
+                    Ok(_) => alive.push(key),
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Full, "{error}");
+                        fulls += 1;
+                        for _ in 0..rng.random_range(1..6).min(alive.len()) {
+                            let key = alive.swap_remove(rng.random_range(0..alive.len()));
+                            let removed = store.remove(bucket, &key, Which::Latest).await;
+                            removed.unwrap_or_else(|error| {
+                                panic!("seed {seed}, step {step}, full {fulls} times: {error}")
+                            });
+                        }
+                    }
+                }
+            }
+        });
+        assert_sound(&store);
+        drop(store);
+        sim.crash();
+    }
+    fulls
+}
+
+#[test]
+fn a_store_that_is_full_again_and_again_never_refuses_a_removal() {
+    // Each came to a dead end when puts went on in segments that removals and the cleaner had taken.
+    for seed in [0, 2, 5, 8, 9, 11, 13, 15, 18, 20] {
+        let fulls = live_at_the_limit(seed, 20 + seed * 7 % 60, 800);
+        assert!(fulls > 0, "seed {seed}");
+    }
+}
