@@ -80,6 +80,8 @@ pub(crate) struct Space {
     partly: BTreeSet<(u32, u32)>,
     open_data: Option<u32>,
     limbo: VecDeque<Limbo>,
+    /// Extents whose death is known after a crash too, that are being read still: first block and blocks.
+    read_dead: BTreeMap<u32, u32>,
     /// Log segments without a live record, that wait for a checkpoint or a flush.
     empty: BTreeSet<u32>,
     /// First blocks of what is being read, and how often.
@@ -119,6 +121,7 @@ impl Space {
             partly: BTreeSet::new(),
             open_data: None,
             limbo: VecDeque::new(),
+            read_dead: BTreeMap::new(),
             empty: BTreeSet::new(),
             pins: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -481,12 +484,19 @@ impl Space {
         *self.pins.entry(block).or_default() += 1;
     }
 
+    /// What died meanwhile is free when the last one has read it.
     pub fn unpin(&mut self, block: u32) {
-        if let Some(count) = self.pins.get_mut(&block) {
-            *count -= 1;
-            if *count == 0 {
-                self.pins.remove(&block);
-            }
+        let Some(count) = self.pins.get_mut(&block) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.pins.remove(&block);
+        let segment = self.segment_of_block(block);
+        if let Some(blocks) = self.read_dead.remove(&block) {
+            self.give_back(block, blocks);
+        } else if self.empty.contains(&segment) && self.is_reusable(segment) {
+            self.free(segment);
         }
     }
 
@@ -499,31 +509,26 @@ impl Space {
     /// `replay` are never replayed: what died may be used again.
     pub fn settle(&mut self, durable: u64, proven: u64, replay: u64) {
         (self.durable, self.replay) = (self.durable.max(durable), self.replay.max(replay));
-        let mut kept = VecDeque::new();
-        while let Some(dead) = self.limbo.pop_front() {
-            if dead.sequence >= proven {
-                self.limbo.push_front(dead);
-                break;
-            }
+        while let Some(dead) = self.limbo.pop_front_if(|dead| dead.sequence < proven) {
             if self.pins.contains_key(&dead.block) {
-                kept.push_back(dead);
+                self.read_dead.insert(dead.block, dead.blocks);
             } else {
                 self.give_back(dead.block, dead.blocks);
             }
         }
-        kept.append(&mut self.limbo);
-        self.limbo = kept;
-        let reusable = |segment: &&u32| {
-            let known = &self.segments[**segment as usize];
-            known.killed_sequence < self.durable
-                && known.last_sequence < self.replay
-                && known.last_sequence + 1 < self.durable
-                && !self.pins.contains_key(&self.first_block(**segment))
-        };
-        let done: Vec<u32> = self.empty.iter().filter(reusable).copied().collect();
+        let done: Vec<u32> = self.empty.iter().filter(|segment| self.is_reusable(**segment)).copied().collect();
         for segment in done {
             self.free(segment);
         }
+    }
+
+    /// True for a log segment without a live record that no replay wants, nor the log, nor a reader.
+    fn is_reusable(&self, segment: u32) -> bool {
+        let known = &self.segments[segment as usize];
+        known.killed_sequence < self.durable
+            && known.last_sequence < self.replay
+            && known.last_sequence + 1 < self.durable
+            && !self.pins.contains_key(&self.first_block(segment))
     }
 
     /// True when extents wait for their death to be known after a crash too.
@@ -582,13 +587,22 @@ impl Space {
     }
 }
 
-/// For checks.
 impl Space {
     /// Blocks that died and wait for a flush, or for a reader.
     pub fn in_limbo(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.limbo.iter().map(|dead| (dead.block, dead.blocks))
+        let read = self.read_dead.iter().map(|(block, blocks)| (*block, *blocks));
+        self.limbo.iter().map(|dead| (dead.block, dead.blocks)).chain(read)
     }
 
+    /// Data segments that have something in them which no cleaner can move: extents of uploads, and dead ones that wait.
+    pub fn unmovable(&self) -> BTreeSet<u32> {
+        let dead = self.in_limbo().map(|(block, _)| block);
+        self.held.keys().copied().chain(dead).map(|block| self.segment_of_block(block)).collect()
+    }
+}
+
+/// For checks.
+impl Space {
     /// What is wrong with the lists of segments, as to these; nothing, that is.
     pub fn check(&self, segments: std::ops::Range<u32>) -> Vec<String> {
         let mut wrong = Vec::new();

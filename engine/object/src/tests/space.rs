@@ -299,3 +299,31 @@ impl Block for Part {
         self.below.write_zeroes(offset, len, keep)
     }
 }
+
+/// A reader of a part keeps that part, and nothing else of what is removed meanwhile.
+#[test]
+fn a_reader_keeps_what_it_reads_and_no_more() {
+    let (sim, disk) = rig(15, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let free = || store.usage().free_bytes;
+        let before = free();
+        let all = bytes(1, 2 << 20);
+        store.put(bucket, b"large", put(&all)).await.unwrap();
+        let used = before - free();
+        let mut reader = store.read_range(bucket, b"large", Which::Latest, 5000..9000).await.unwrap();
+        assert!(reader.range(4999..9000).is_err(), "nothing else stays in its place");
+        store.remove(bucket, b"large", Which::Latest).await.unwrap();
+        // Another entry says that the removal is durable.
+        store.put(bucket, b"small", put(b"one")).await.unwrap();
+        let left = before - free();
+        assert!(left < used / 4, "{left} of {used} bytes are used still");
+        assert!(!store.inner.state.borrow().space.has_limbo(), "what is read waits for its reader alone");
+        assert_eq!(*reader.rest().await.unwrap().contiguous(), all[5000..9000]);
+        drop(reader);
+        assert_eq!(store.inner.state.borrow().space.in_limbo().count(), 0);
+        assert!(before - free() < left, "the reader's part is free when it is done");
+    });
+    assert_sound(&store);
+}
