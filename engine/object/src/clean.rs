@@ -16,6 +16,7 @@ use crate::store::Inner;
 use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;
 use kura_block::{Buf, Bufs, Error, Kind, Result};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Bytes that the cleaner adds to the log at a time: users wait for no more than that.
@@ -233,15 +234,18 @@ impl Inner {
         segments.contains(&self.state.borrow().space.segment_of_block(extent.block))
     }
 
-    /// Segments to clean now, best first, each with the share of it that is alive; none when nothing is to be gained.
+    /// Segments to clean now, best first, each with the share of it that is alive; none when nothing is to be gained. None that
+    /// would not be empty then: what an upload holds and what is dead and read or waits for a flush stays where it is.
     pub fn victims(&self, usage: Use, count: usize, wanted: bool) -> Vec<(u32, f64)> {
         let state = self.state.borrow();
         let now = state.log.last_sequence();
         let most = if wanted { policy::MOST_ALIVE_WANTED } else { policy::MOST_ALIVE };
+        let unmovable = if usage == Use::Data { state.space.unmovable() } else { BTreeSet::new() };
         let mut facts: Vec<(f64, u32, f64)> = Vec::new();
         for (number, segment) in state.space.segments.iter().enumerate() {
             let number = number as u32;
-            if segment.usage != usage || segment.is_open() || state.space.stuck.contains(&number) {
+            let stays = segment.is_open() || state.space.stuck.contains(&number) || unmovable.contains(&number);
+            if segment.usage != usage || stays {
                 continue;
             }
             let share = match usage {

@@ -56,3 +56,57 @@ fn a_store_that_is_full_again_and_again_never_refuses_a_removal() {
         assert!(fulls > 0, "seed {seed}");
     }
 }
+
+/// Uploads, or readers of what is removed, have something in ten data segments that are empty otherwise: none of those can be
+/// emptied, and the cleaner must find room elsewhere.
+fn clean_beside_what_stays(is_read: bool) {
+    let (sim, disk) = rig(2, 64 << 16);
+    let store = super::open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        let (mut slow, mut readers) = (store.upload(), Vec::new());
+        for at in 0..10_u64 {
+            if is_read {
+                let key = format!("read{at}");
+                store.put(bucket, key.as_bytes(), put(&bytes(at, 10_000))).await.unwrap();
+                readers.push(store.read(bucket, key.as_bytes(), Which::Latest).await.unwrap());
+            } else {
+                slow.write(kura_block::Buf::copy_of(&bytes(at, 10_000)).into()).await.unwrap();
+                slow.push().await.unwrap();
+            }
+            store.put(bucket, format!("large{at}").as_bytes(), put(&bytes(at, 44_000))).await.unwrap();
+        }
+        for at in 0..10_u64 {
+            store.remove(bucket, format!("large{at}").as_bytes(), Which::Latest).await.unwrap();
+            if is_read {
+                store.remove(bucket, format!("read{at}").as_bytes(), Which::Latest).await.unwrap();
+            }
+        }
+        let fill = async |prefix: &str| {
+            for at in 0.. {
+                if store.put(bucket, format!("{prefix}{at}").as_bytes(), put(&bytes(7, 3000))).await.is_err() {
+                    return at;
+                }
+            }
+            0
+        };
+        let count = fill("a").await;
+        for at in (0..count).filter(|at| at % 5 < 2) {
+            store.remove(bucket, format!("a{at}").as_bytes(), Which::Latest).await.unwrap();
+        }
+        let again = fill("b").await;
+        assert!(again > count / 4, "read {is_read}: {count} objects fit, and {again} where two of five were");
+        drop((slow, readers));
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn what_uploads_hold_does_not_keep_the_cleaner_busy() {
+    clean_beside_what_stays(false);
+}
+
+#[test]
+fn what_is_dead_and_read_does_not_keep_the_cleaner_busy() {
+    clean_beside_what_stays(true);
+}
