@@ -11,8 +11,9 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Data segments that one sweep of the index empties.
-const EVACUATE_SEGMENTS: usize = 8;
+/// Data segments that one sweep of the index empties at most. It looks at every row, so that many pay for it at once; but
+/// whoever waits for room waits until all that is alive in them has moved.
+const EVACUATE_SEGMENTS: usize = 64;
 /// Log segments that a round cleans at most before it looks at everything anew.
 const CLEAN_SEGMENTS: usize = 8;
 
@@ -288,7 +289,7 @@ impl Inner {
         data.truncate(policy::affordable(&data, data_room));
         let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
         if policy::evacuates(least(&log), least(&data)) {
-            let victims: Vec<u32> = data.into_iter().map(|(segment, _)| segment).collect();
+            let victims = data.into_iter().map(|(segment, _)| segment).collect();
             self.evacuate(&victims).await?;
         } else {
             for (victim, _) in log {
@@ -303,12 +304,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Segments that the cleaner may fill with what it moves of the log, and of data segments: their records go to the log, which
-    /// may want a segment beside. Where it may take none, there is what is left of the log's.
+    /// Segments that the cleaner may fill with what it moves of the log, and of data segments. Where it may take none, there is
+    /// what is left of the log's. Extents may fill their segments by half only, all victims are full of holes if one finds no
+    /// room, and the log may want a segment for their records.
     fn room_to_clean(&self) -> (f64, f64) {
         let state = self.state.borrow();
         let whole = state.space.free_segments().saturating_sub(state.floor(For::Cleaner));
-        ((whole as f64).max(state.log.rest()), whole.saturating_sub(1) as f64)
+        ((whole as f64).max(state.log.rest()), if whole > 1 { whole as f64 / 2.0 } else { 0.0 })
     }
 
     /// Makes what was taken so far durable, and what died by it room.

@@ -344,7 +344,7 @@ impl Space {
     }
 
     /// Puts no more extents into these data segments.
-    pub fn begin_evacuation(&mut self, segments: &[u32]) {
+    pub fn begin_evacuation(&mut self, segments: &BTreeSet<u32>) {
         for segment in segments {
             self.evacuating.insert(*segment);
             if self.open_data == Some(*segment) {
