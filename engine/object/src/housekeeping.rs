@@ -73,7 +73,7 @@ impl Inner {
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
         // While the root is refused, no room is asked for: who writes tries it again.
         let asks = state.space.wants_backing() && !state.log.must_reopen;
-        state.closing || checkpoint || asks || (state.is_low() && is_worth_it)
+        state.closing || checkpoint || asks || self.tidies.get() || (state.is_low() && is_worth_it)
     }
 
     /// How long a segment is free before it is discarded, where that is done.
@@ -185,6 +185,9 @@ impl Inner {
         if wanted || self.state.borrow().is_low() {
             self.gain(wanted).await?;
         }
+        if self.tidies.take() {
+            self.tidy().await?;
+        }
         Ok(())
     }
 
@@ -267,14 +270,8 @@ impl Inner {
         let before = self.state.borrow().space.room_blocks();
         // What died lately is room as soon as that is durable.
         self.flush_written().await?;
-        let (waiting, checkpoint_segments) = {
-            let state = self.state.borrow();
-            (state.space.waiting_for_checkpoint(), state.index_segments.len())
-        };
-        let worth = if wanted { 1 } else { 2 + checkpoint_segments };
-        if waiting >= worth {
-            self.checkpoint().await?;
-        }
+        let worth = if wanted { 1 } else { 2 + self.state.borrow().index_segments.len() };
+        self.checkpoint_for(worth).await?;
         let is_enough = {
             let state = self.state.borrow();
             if wanted { state.space.room_blocks() > before } else { !state.is_low() }
@@ -282,9 +279,9 @@ impl Inner {
         if is_enough {
             return Ok(());
         }
+        let (log_room, data_room) = self.room_to_clean();
         let mut log = self.victims(Use::Log, CLEAN_SEGMENTS, wanted);
         let mut data = self.victims(Use::Data, EVACUATE_SEGMENTS, wanted);
-        let (log_room, data_room) = self.room_to_clean();
         log.truncate(policy::affordable(&log, log_room));
         data.truncate(policy::affordable(&data, data_room));
         let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
@@ -297,11 +294,31 @@ impl Inner {
             }
         }
         self.flush_written().await?;
-        let waiting = self.state.borrow().space.waiting_for_checkpoint();
-        if waiting >= worth {
-            self.checkpoint().await?;
+        self.checkpoint_for(worth).await
+    }
+
+    /// Makes what is dead free though there is room enough: the device gets it back then, and may have others who want it.
+    async fn tidy(self: &Rc<Self>) -> Result<()> {
+        self.flush_written().await?;
+        let (log_room, _) = self.room_to_clean();
+        let mut log = self.victims(Use::Log, policy::TIDY_SEGMENTS, false);
+        log.retain(|(_, alive)| *alive < policy::TIDY_ALIVE);
+        log.truncate(policy::affordable(&log, log_room));
+        for (victim, _) in log {
+            self.clean_log_segment(victim).await?;
         }
-        Ok(())
+        self.flush_written().await?;
+        let worth = {
+            let state = self.state.borrow();
+            policy::checkpoint_worth(state.index.bytes(), u64::from(self.segment_bytes), state.index_segments.len())
+        };
+        self.checkpoint_for(worth).await
+    }
+
+    /// Writes a checkpoint where so many log segments are free by it.
+    async fn checkpoint_for(&self, segments: usize) -> Result<()> {
+        let waiting = self.state.borrow().space.waiting_for_checkpoint();
+        if waiting >= segments { self.checkpoint().await } else { Ok(()) }
     }
 
     /// Segments that the cleaner may fill with what it moves of the log, and of data segments. Where it may take none, there is
@@ -354,6 +371,11 @@ impl Inner {
         loop {
             runtime.sleep(age).await;
             let Some(inner) = inner.upgrade() else { return };
+            // What nothing else makes free in time, where nothing happens any more.
+            if !inner.state.borrow().log.must_reopen {
+                inner.tidies.set(true);
+                inner.housekeeping.notify_one();
+            }
             // What became free since is looked at the next time: it has been free for as long then.
             while let Some(segment) = inner.begin_discard(runtime.now().saturating_sub(age)) {
                 let place = inner.state.borrow().space.place(segment);

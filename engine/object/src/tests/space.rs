@@ -327,3 +327,35 @@ fn a_reader_keeps_what_it_reads_and_no_more() {
     });
     assert_sound(&store);
 }
+
+/// The last thing that is done is a removal: nothing behind it says that it is durable, or makes a checkpoint due.
+#[test]
+fn what_is_removed_last_is_given_back() {
+    for (len, count, keeps) in [(200_000, 40_u64, 0), (5000, 1000, 10)] {
+        let (sim, disk) = rig(16, 16 << 20);
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            let free = store.usage().free_bytes;
+            let mut batch = Batch::new();
+            for at in 0..count {
+                store.put(bucket, format!("{at}").as_bytes(), put(&bytes(at, len))).await.unwrap();
+                if keeps == 0 || at % keeps != 0 {
+                    batch.remove(bucket, format!("{at}").as_bytes(), Which::Latest);
+                }
+            }
+            let used = free - store.usage().free_bytes;
+            store.commit(batch).await.unwrap();
+            sim.runtime().sleep(std::time::Duration::from_secs(1)).await;
+            let (left, counters) = (free - store.usage().free_bytes, store.counters());
+            assert!(left < used / 4, "{len} bytes: {left} of {used} are used still: {counters:?}");
+            let given_back = counters.discarded_segments * u64::from(super::SEGMENT_BYTES);
+            assert!(given_back > used / 2, "{len} bytes: {given_back} of {used} are given back");
+            // And then nothing more is done.
+            sim.runtime().sleep(std::time::Duration::from_secs(10)).await;
+            let later = store.counters();
+            assert_eq!((later.entries, later.checkpoints), (counters.entries, counters.checkpoints), "it is at rest");
+        });
+        assert_sound(&store);
+    }
+}
