@@ -377,7 +377,12 @@ impl Inner {
                 inner.housekeeping.notify_one();
             }
             // What became free since is looked at the next time: it has been free for as long then.
-            while let Some(segment) = inner.begin_discard(runtime.now().saturating_sub(age)) {
+            let before = runtime.now().saturating_sub(age);
+            let old = inner.state.borrow().space.backed_since(before);
+            for segment in old {
+                if !inner.begin_discard(segment, before) {
+                    continue;
+                }
                 let place = inner.state.borrow().space.place(segment);
                 let result = inner.device.discard(place, u64::from(inner.segment_bytes)).await;
                 inner.state.borrow_mut().space.give_discarded(segment);
@@ -396,15 +401,11 @@ impl Inner {
         }
     }
 
-    fn begin_discard(&self, before: Duration) -> Option<u32> {
+    fn begin_discard(&self, segment: u32, before: Duration) -> bool {
         let state = &mut *self.state.borrow_mut();
-        state.alive().ok()?;
-        if state.log.must_reopen {
-            return None;
-        }
-        let segment = state.space.take_backed(before)?;
-        self.discarding.set(true);
-        Some(segment)
+        let begins = state.alive().is_ok() && !state.log.must_reopen && state.space.take_backed(segment, before);
+        self.discarding.set(begins);
+        begins
     }
 }
 

@@ -191,7 +191,8 @@ impl Space {
     /// comes back by [`Space::give_asked`].
     pub fn take_unbacked(&mut self, wanted: bool) -> Option<u32> {
         let is_wanted = if self.device_is_full { wanted } else { self.backed.len() < self.reserve };
-        let segment = self.unbacked().filter(|_| is_wanted)?;
+        // Looked for only then: there may be many that are backed.
+        let segment = if is_wanted { self.unbacked()? } else { return None };
         self.mark(segment, Use::Lent);
         Some(segment)
     }
@@ -367,17 +368,22 @@ impl Space {
         (self.free_segments() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
     }
 
-    /// Takes a segment that the device does not know to be free, and that has been since `before`.
-    pub fn take_backed(&mut self, before: Duration) -> Option<u32> {
-        if self.backed.len() <= self.reserve {
-            return None;
+    /// Segments that the device does not know to be free, and that have been since `before`.
+    pub fn backed_since(&self, before: Duration) -> Vec<u32> {
+        let is_old = |(_, since): &(&u32, &Option<Duration>)| since.is_some_and(|at| at <= before);
+        self.backed.iter().filter(is_old).map(|(segment, _)| *segment).collect()
+    }
+
+    /// Takes one of those, where it still is one and the reserve does not want it; it comes back by
+    /// [`Space::give_discarded`].
+    pub fn take_backed(&mut self, segment: u32, before: Duration) -> bool {
+        let is_old = self.backed.get(&segment).is_some_and(|since| since.is_some_and(|at| at <= before));
+        let takes = is_old && self.backed.len() > self.reserve;
+        if takes {
+            self.backed.remove(&segment);
+            self.mark(segment, Use::Lent);
         }
-        let is_old =
-            |(segment, since): (&u32, &Option<Duration>)| since.is_some_and(|at| at <= before).then_some(*segment);
-        let segment = self.backed.iter().find_map(is_old)?;
-        self.backed.remove(&segment);
-        self.mark(segment, Use::Lent);
-        Some(segment)
+        takes
     }
 
     /// A segment that the device knows to be free comes back.
