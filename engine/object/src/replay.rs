@@ -272,8 +272,12 @@ impl Inner {
             }
             is_partition
         })?;
-        for (row, known) in rows {
+        let read = |(row, known): (Row, Known)| async move {
             let read = self.record_at(&row, known.clone()).await;
+            (row, known, read)
+        };
+        let mut reads = stream::iter(rows).map(read).buffer_unordered(READS);
+        while let Some((row, known, read)) = reads.next().await {
             let read = read.map_err(|error| error.at(format_args!("partition {}", crate::object::shown(row.key()))));
             let (attributes, unreadable) = match read {
                 Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => (Attributes::new(), Some(error)),
