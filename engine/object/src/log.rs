@@ -12,6 +12,9 @@ use std::rc::Rc;
 /// An entry is closed at this many bytes, so that one wait does not get too long.
 const GROUP_BYTES: usize = 1 << 20;
 
+/// What a row of the index, with the heads before it, may take more than its record.
+const ROW_SPARE_BYTES: usize = 64;
+
 /// Why a group was given up, if it was.
 pub(crate) type Fate = Rc<OnceCell<Error>>;
 
@@ -178,9 +181,10 @@ impl Log {
         self.at.free = free;
     }
 
-    /// What one batch may take in the log, in bytes.
+    /// What one batch may take in the log, in bytes: less than a segment has room for, so that a row of the index, which has more
+    /// numbers than its record, fits a segment, too.
     pub fn batch_limit_bytes(&self) -> usize {
-        self.segment_bytes - HEAD_BYTES
+        self.segment_bytes - HEAD_BYTES - ROW_SPARE_BYTES
     }
 
     /// Makes room for a batch of `bytes` in one group; `Full` when that wants a segment and `floor` or fewer are free.
@@ -200,7 +204,7 @@ impl Log {
         }
         self.close_group();
         let needed = HEAD_BYTES + bytes;
-        if needed > self.segment_bytes {
+        if bytes > self.batch_limit_bytes() {
             return Err(Error::invalid(format!(
                 "a batch takes at most {} bytes in the log, not {bytes}: make it smaller",
                 self.batch_limit_bytes()
