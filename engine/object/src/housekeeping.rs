@@ -5,6 +5,7 @@ use crate::space::Use;
 use crate::store::{Inner, State, passes};
 use futures::future::select;
 use kura_block::{Error, Kind, Result, Run, RunKind};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -73,7 +74,8 @@ impl Inner {
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
         // While the root is refused, no room is asked for: who writes tries it again.
         let asks = state.space.wants_backing() && !state.log.must_reopen;
-        state.closing || checkpoint || asks || self.tidies.get() || (state.is_low() && is_worth_it)
+        let asked = self.renews.get() || self.tidies.get();
+        state.closing || checkpoint || asks || asked || (state.is_low() && is_worth_it)
     }
 
     /// How long a segment is free before it is discarded, where that is done.
@@ -102,10 +104,7 @@ impl Inner {
             return false;
         }
         hope.most_blocks = hope.most_blocks.max(self.gained_blocks());
-        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
-        self.wanted.set(true);
-        self.housekeeping.notify_one();
-        let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
+        let done = self.next_round(&self.wanted).await;
         if done.is_err() || self.state.borrow().closing {
             return false;
         }
@@ -116,6 +115,14 @@ impl Inner {
             self.wait_for_uploads().await;
         }
         true
+    }
+
+    /// Resolves when a round has ended that began after this was called, and saw what it is asked for.
+    pub async fn next_round(&self, asked: &Cell<bool>) -> Result<()> {
+        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
+        asked.set(true);
+        self.housekeeping.notify_one();
+        self.until(|state| self.rounds.get() >= target || state.closing).await
     }
 
     /// Waits a while for uploads under way: what they replace is room as soon as they are committed.
@@ -179,7 +186,7 @@ impl Inner {
         self.complete_root().await?;
         self.keep_reserve(wanted).await?;
         let is_long = self.state.borrow().is_long();
-        if is_long {
+        if self.renews.take() || is_long {
             self.checkpoint().await?;
         }
         if wanted || self.state.borrow().is_low() {

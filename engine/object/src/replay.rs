@@ -155,6 +155,21 @@ fn damaged(sequence: u64) -> Error {
     ))
 }
 
+/// Reads the log from where the root says up to the entry `end`, which were durable, as a start does: an error where that would
+/// be refused.
+pub(crate) async fn verify(device: &dyn Block, root: Root, end: u64) -> Result<()> {
+    let mut scan = Scan::new(device, root);
+    loop {
+        let sequence = scan.position.sequence;
+        if sequence >= end {
+            return Ok(());
+        }
+        if scan.next().await?.is_none_or(|met| met.records.is_err()) {
+            return Err(damaged(sequence));
+        }
+    }
+}
+
 impl Inner {
     /// Replays the log from where the root says, and counts what is alive.
     pub async fn replay(&self) -> Result<()> {
