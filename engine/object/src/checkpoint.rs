@@ -15,7 +15,7 @@ use crate::ahead::Ahead;
 use crate::index::{Index, Leaf};
 use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::{Inner, passes};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::object::Row;
 use crate::policy;
 use crate::read::Pins;
 use crate::record::{Draft, Set};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::Inner;
 use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;

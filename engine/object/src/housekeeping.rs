@@ -1,7 +1,7 @@
 //! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
 
 use crate::policy::{self, For, Tail};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::{Inner, State, passes};
 use futures::future::select;
 use kura_block::{Error, Kind, Result, Run, RunKind};

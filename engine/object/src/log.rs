@@ -2,7 +2,8 @@
 
 use crate::entry::{HEAD_BYTES, Head};
 use crate::root::Start;
-use crate::space::{Space, Use};
+use crate::segment::Use;
+use crate::space::Space;
 use crate::undo::Undo;
 use kura_block::{BLOCK_BYTES, BufMut, Bufs, Error, Result};
 use std::cell::OnceCell;

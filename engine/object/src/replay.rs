@@ -8,7 +8,7 @@ use crate::log::Log;
 use crate::object::{Attributes, PARTITION_BYTES, PartitionId, Row, name_of};
 use crate::record::Record;
 use crate::root::{Root, Start, newest_is_lost};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::{Inner, State};
 use futures::{StreamExt, TryStreamExt, future, stream};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result};
