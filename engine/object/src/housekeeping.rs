@@ -4,7 +4,7 @@ use crate::policy::{self, For, Tail};
 use crate::segment::Use;
 use crate::store::{Inner, State, passes};
 use futures::future::select;
-use kura_block::{Error, Kind, Result, Run, RunKind};
+use kura_block::{BLOCK_BYTES_U64, Error, Kind, Result, Run, RunKind};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -30,6 +30,12 @@ impl State {
     /// Free segments that are not for the one who asks.
     pub fn floor(&self, who: For) -> usize {
         policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), who)
+    }
+
+    /// Blocks that could be taken, those left of the log's segment among them: where the cleaner packs closer what filled
+    /// segments badly, the first it gains is there.
+    fn room_blocks(&self) -> u64 {
+        self.space.room_blocks() + self.log.rest_bytes() as u64 / BLOCK_BYTES_U64
     }
 
     /// The log since the last checkpoint began.
@@ -86,16 +92,16 @@ impl Inner {
     /// Lets a user take room, and counts it.
     pub fn use_room<T>(&self, take: impl FnOnce(&mut State) -> T) -> T {
         let state = &mut *self.state.borrow_mut();
-        let before = state.space.room_blocks();
+        let before = state.room_blocks();
         let taken = take(state);
-        let used = before.saturating_sub(state.space.room_blocks());
+        let used = before.saturating_sub(state.room_blocks());
         self.used_blocks.set(self.used_blocks.get() + used);
         taken
     }
 
     /// Blocks that became room, from some number on: also where others have taken it already.
     fn gained_blocks(&self) -> u64 {
-        self.state.borrow().space.room_blocks() + self.used_blocks.get()
+        self.state.borrow().room_blocks() + self.used_blocks.get()
     }
 
     /// Waits for a round of housekeeping: whether it is worth to try again.
@@ -334,7 +340,8 @@ impl Inner {
     fn room_to_clean(&self) -> (f64, f64) {
         let state = self.state.borrow();
         let whole = state.space.free_segments().saturating_sub(state.floor(For::Cleaner));
-        ((whole as f64).max(state.log.rest()), if whole > 1 { whole as f64 / 2.0 } else { 0.0 })
+        let rest = state.log.rest_bytes() as f64 / f64::from(self.segment_bytes);
+        ((whole as f64).max(rest), if whole > 1 { whole as f64 / 2.0 } else { 0.0 })
     }
 
     /// Makes what was taken so far durable, and what died by it room.

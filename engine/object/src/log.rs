@@ -398,10 +398,10 @@ impl Log {
         self.pending.values().max().map(|sequence| self.ticket_at(*sequence, true))
     }
 
-    /// What is left of the segment that the log stands in: the share of it.
-    pub fn rest(&self) -> f64 {
+    /// What is left of the segment that the log stands in, in bytes.
+    pub fn rest_bytes(&self) -> usize {
         let in_group = if self.open { self.queue.back().map_or(0, |(group, _)| group.padded_bytes()) } else { 0 };
-        1.0 - (self.at.offset + in_group) as f64 / self.segment_bytes as f64
+        self.segment_bytes - self.at.offset - in_group
     }
 
     /// Segments that the log is about to use: where it stands and where it goes on.
