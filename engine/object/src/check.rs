@@ -6,7 +6,7 @@
 use crate::blocks::Blocks;
 use crate::known::Known;
 use crate::object::{PartitionId, Row};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::{Inner, State, Store};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use crate::ahead::Ahead;
 use crate::index::{Index, Leaf};
 use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::{Inner, passes};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 use std::time::Duration;
@@ -72,7 +72,11 @@ impl Inner {
     /// take long.
     pub async fn checkpoint(&self) -> Result<()> {
         let result = self.write_checkpoint().await;
-        self.state.borrow_mut().in_checkpoint = false;
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.in_checkpoint = false;
+            state.space.end_checkpoint();
+        }
         self.progress.notify_waiters();
         result
     }
@@ -230,6 +234,16 @@ impl Inner {
 /// Reads the index as last checkpointed, and the segments it lies in.
 pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<u32>)> {
     let mut index = Index::new();
+    let segments = read(device, root, |leaf| index.push_leaf(leaf)).await?;
+    Ok((index, segments))
+}
+
+/// Reads what the last checkpoint has, held against its checksums, leaf by leaf: the segments it lies in.
+pub(crate) async fn read(
+    device: &dyn Block,
+    root: &Root,
+    mut take: impl FnMut(Leaf) -> Result<()>,
+) -> Result<Vec<u32>> {
     let mut segments = Vec::new();
     let mut leaves = 0;
     let segment_bytes = root.segment_bytes as usize;
@@ -256,7 +270,7 @@ pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<
             if crc32c::crc32c(leaf) != crc {
                 return Err(Error::corrupt(format!("a leaf of the index in segment {next} fails its checksum")));
             }
-            index.push_leaf(Leaf::from_bytes(leaf))?;
+            take(Leaf::from_bytes(leaf))?;
             leaves += 1;
         }
         next = head.next_segment;
@@ -264,5 +278,5 @@ pub(crate) async fn load(device: &dyn Block, root: &Root) -> Result<(Index, Vec<
     if leaves != root.checkpoint.leaves {
         return Err(Error::corrupt("the index's checkpoint has another number of leaves than the root says"));
     }
-    Ok((index, segments))
+    Ok(segments)
 }

@@ -11,11 +11,12 @@ use crate::object::Row;
 use crate::policy;
 use crate::read::Pins;
 use crate::record::{Draft, Set};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::Inner;
 use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;
 use kura_block::{Buf, Bufs, Error, Kind, Result};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Bytes that the cleaner adds to the log at a time: users wait for no more than that.
@@ -42,7 +43,7 @@ impl Inner {
         }
         self.count(|counters| counters.cleaned_segments += 1);
         if self.state.borrow().space.segments[segment as usize].live_bytes > 0 {
-            self.sweep(&[segment]).await?;
+            self.sweep(&BTreeSet::from([segment])).await?;
         }
         Ok(())
     }
@@ -114,7 +115,7 @@ impl Inner {
     }
 
     /// Moves what is alive out of data segments that are mostly empty.
-    pub async fn evacuate(self: &Rc<Self>, victims: &[u32]) -> Result<()> {
+    pub async fn evacuate(self: &Rc<Self>, victims: &BTreeSet<u32>) -> Result<()> {
         self.state.borrow_mut().space.begin_evacuation(victims);
         let result = self.sweep(victims).await;
         self.state.borrow_mut().space.end_evacuation();
@@ -124,7 +125,7 @@ impl Inner {
 
     /// Goes through the index for what lies in the victims, extents or records, and moves it. A victim of which something
     /// cannot be moved is stuck: others come first until the next checkpoint.
-    pub async fn sweep(self: &Rc<Self>, victims: &[u32]) -> Result<()> {
+    pub async fn sweep(self: &Rc<Self>, victims: &BTreeSet<u32>) -> Result<()> {
         let mut from = Row::newest(Vec::new());
         loop {
             let mut found = Vec::new();
@@ -167,7 +168,7 @@ impl Inner {
     }
 
     /// Which of the victims have something of a version.
-    fn segments_of(&self, known: &Known, victims: &[u32]) -> Vec<u32> {
+    fn segments_of(&self, known: &Known, victims: &BTreeSet<u32>) -> Vec<u32> {
         let space = &self.state.borrow().space;
         let of_extents = known.extents().into_iter().map(|extent| space.segment_of_block(extent.block));
         let all = of_extents.chain([space.segment_of_place(known.place)]);
@@ -195,7 +196,7 @@ impl Inner {
     }
 
     /// Copies the extents of a version that lie in the victims, and logs its record anew, with where they are now.
-    async fn move_out(self: &Rc<Self>, row: Row, known: Known, victims: &[u32]) -> Result<()> {
+    async fn move_out(self: &Rc<Self>, row: Row, known: Known, victims: &BTreeSet<u32>) -> Result<()> {
         // As it is now: a version that was taken back since it was listed may have left its place and revision to another.
         let Some(known) = self.alive_at(&row, known.place)? else { return Ok(()) };
         let _pins = Pins::of(self, &known);
@@ -229,19 +230,22 @@ impl Inner {
         self.log_moves(vec![Moving { row, edit }]).await
     }
 
-    fn lies_in(&self, extent: Extent, segments: &[u32]) -> bool {
+    fn lies_in(&self, extent: Extent, segments: &BTreeSet<u32>) -> bool {
         segments.contains(&self.state.borrow().space.segment_of_block(extent.block))
     }
 
-    /// Segments to clean now, best first, each with the share of it that is alive; none when nothing is to be gained.
+    /// Segments to clean now, best first, each with the share of it that is alive; none when nothing is to be gained. None that
+    /// would not be empty then: what an upload holds and what is dead and read or waits for a flush stays where it is.
     pub fn victims(&self, usage: Use, count: usize, wanted: bool) -> Vec<(u32, f64)> {
         let state = self.state.borrow();
         let now = state.log.last_sequence();
         let most = if wanted { policy::MOST_ALIVE_WANTED } else { policy::MOST_ALIVE };
+        let unmovable = if usage == Use::Data { state.space.unmovable() } else { BTreeSet::new() };
         let mut facts: Vec<(f64, u32, f64)> = Vec::new();
         for (number, segment) in state.space.segments.iter().enumerate() {
             let number = number as u32;
-            if segment.usage != usage || segment.is_open() || state.space.stuck.contains(&number) {
+            let stays = segment.is_open() || state.space.stuck.contains(&number) || unmovable.contains(&number);
+            if segment.usage != usage || stays {
                 continue;
             }
             let share = match usage {
@@ -253,8 +257,14 @@ impl Inner {
                 facts.push((policy::cleaning_gain(share, age, wanted), number, share));
             }
         }
-        facts.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        facts.into_iter().take(count).map(|(_, number, share)| (number, share)).collect()
+        let order = |a: &(f64, u32, f64), b: &(f64, u32, f64)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        // Of all that a large store has, only the best are put in order.
+        if count < facts.len() {
+            facts.select_nth_unstable_by(count, order);
+            facts.truncate(count);
+        }
+        facts.sort_unstable_by(order);
+        facts.into_iter().map(|(_, number, share)| (number, share)).collect()
     }
 }
 

@@ -1,18 +1,20 @@
 //! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
 
 use crate::policy::{self, For, Tail};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::{Inner, State, passes};
 use futures::future::select;
-use kura_block::{Error, Kind, Result, Run, RunKind};
+use kura_block::{BLOCK_BYTES_U64, Error, Kind, Result, Run, RunKind};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Data segments that one sweep of the index empties.
-const EVACUATE_SEGMENTS: usize = 8;
+/// Data segments that one sweep of the index empties at most. It looks at every row, so that many pay for it at once; but
+/// whoever waits for room waits until all that is alive in them has moved.
+const EVACUATE_SEGMENTS: usize = 64;
 /// Log segments that a round cleans at most before it looks at everything anew.
 const CLEAN_SEGMENTS: usize = 8;
 
@@ -28,6 +30,12 @@ impl State {
     /// Free segments that are not for the one who asks.
     pub fn floor(&self, who: For) -> usize {
         policy::floor(self.index.bytes(), u64::from(self.root.segment_bytes), who)
+    }
+
+    /// Blocks that could be taken, those left of the log's segment among them: where the cleaner packs closer what filled
+    /// segments badly, the first it gains is there.
+    fn room_blocks(&self) -> u64 {
+        self.space.room_blocks() + self.log.rest_bytes() as u64 / BLOCK_BYTES_U64
     }
 
     /// The log since the last checkpoint began.
@@ -72,7 +80,8 @@ impl Inner {
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
         // While the root is refused, no room is asked for: who writes tries it again.
         let asks = state.space.wants_backing() && !state.log.must_reopen;
-        state.closing || checkpoint || asks || (state.is_low() && is_worth_it)
+        let asked = self.renews.get() || self.tidies.get();
+        state.closing || checkpoint || asks || asked || (state.is_low() && is_worth_it)
     }
 
     /// How long a segment is free before it is discarded, where that is done.
@@ -83,16 +92,16 @@ impl Inner {
     /// Lets a user take room, and counts it.
     pub fn use_room<T>(&self, take: impl FnOnce(&mut State) -> T) -> T {
         let state = &mut *self.state.borrow_mut();
-        let before = state.space.room_blocks();
+        let before = state.room_blocks();
         let taken = take(state);
-        let used = before.saturating_sub(state.space.room_blocks());
+        let used = before.saturating_sub(state.room_blocks());
         self.used_blocks.set(self.used_blocks.get() + used);
         taken
     }
 
     /// Blocks that became room, from some number on: also where others have taken it already.
     fn gained_blocks(&self) -> u64 {
-        self.state.borrow().space.room_blocks() + self.used_blocks.get()
+        self.state.borrow().room_blocks() + self.used_blocks.get()
     }
 
     /// Waits for a round of housekeeping: whether it is worth to try again.
@@ -101,10 +110,7 @@ impl Inner {
             return false;
         }
         hope.most_blocks = hope.most_blocks.max(self.gained_blocks());
-        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
-        self.wanted.set(true);
-        self.housekeeping.notify_one();
-        let done = self.until(|state| self.rounds.get() >= target || state.closing).await;
+        let done = self.next_round(&self.wanted).await;
         if done.is_err() || self.state.borrow().closing {
             return false;
         }
@@ -115,6 +121,14 @@ impl Inner {
             self.wait_for_uploads().await;
         }
         true
+    }
+
+    /// Resolves when a round has ended that began after this was called, and saw what it is asked for.
+    pub async fn next_round(&self, asked: &Cell<bool>) -> Result<()> {
+        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
+        asked.set(true);
+        self.housekeeping.notify_one();
+        self.until(|state| self.rounds.get() >= target || state.closing).await
     }
 
     /// Waits a while for uploads under way: what they replace is room as soon as they are committed.
@@ -178,11 +192,14 @@ impl Inner {
         self.complete_root().await?;
         self.keep_reserve(wanted).await?;
         let is_long = self.state.borrow().is_long();
-        if is_long {
+        if self.renews.take() || is_long {
             self.checkpoint().await?;
         }
         if wanted || self.state.borrow().is_low() {
             self.gain(wanted).await?;
+        }
+        if self.tidies.take() {
+            self.tidy().await?;
         }
         Ok(())
     }
@@ -266,14 +283,8 @@ impl Inner {
         let before = self.state.borrow().space.room_blocks();
         // What died lately is room as soon as that is durable.
         self.flush_written().await?;
-        let (waiting, checkpoint_segments) = {
-            let state = self.state.borrow();
-            (state.space.waiting_for_checkpoint(), state.index_segments.len())
-        };
-        let worth = if wanted { 1 } else { 2 + checkpoint_segments };
-        if waiting >= worth {
-            self.checkpoint().await?;
-        }
+        let worth = if wanted { 1 } else { 2 + self.state.borrow().index_segments.len() };
+        self.checkpoint_for(worth).await?;
         let is_enough = {
             let state = self.state.borrow();
             if wanted { state.space.room_blocks() > before } else { !state.is_low() }
@@ -281,29 +292,56 @@ impl Inner {
         if is_enough {
             return Ok(());
         }
+        let (log_room, data_room) = self.room_to_clean();
         let mut log = self.victims(Use::Log, CLEAN_SEGMENTS, wanted);
         let mut data = self.victims(Use::Data, EVACUATE_SEGMENTS, wanted);
-        let (free, floor) = {
-            let state = self.state.borrow();
-            (state.space.free_segments(), state.floor(For::Cleaner))
-        };
+        log.truncate(policy::affordable(&log, log_room));
+        data.truncate(policy::affordable(&data, data_room));
         let least = |victims: &[(u32, f64)]| victims.iter().map(|(_, alive)| *alive).reduce(f64::min);
         if policy::evacuates(least(&log), least(&data)) {
-            data.truncate(policy::affordable(&data, free, floor));
-            let victims: Vec<u32> = data.into_iter().map(|(segment, _)| segment).collect();
+            let victims = data.into_iter().map(|(segment, _)| segment).collect();
             self.evacuate(&victims).await?;
         } else {
-            log.truncate(policy::affordable(&log, free, floor));
             for (victim, _) in log {
                 self.clean_log_segment(victim).await?;
             }
         }
         self.flush_written().await?;
-        let waiting = self.state.borrow().space.waiting_for_checkpoint();
-        if waiting >= worth {
-            self.checkpoint().await?;
+        self.checkpoint_for(worth).await
+    }
+
+    /// Makes what is dead free though there is room enough: the device gets it back then, and may have others who want it.
+    async fn tidy(self: &Rc<Self>) -> Result<()> {
+        self.flush_written().await?;
+        let (log_room, _) = self.room_to_clean();
+        let mut log = self.victims(Use::Log, policy::TIDY_SEGMENTS, false);
+        log.retain(|(_, alive)| *alive < policy::TIDY_ALIVE);
+        log.truncate(policy::affordable(&log, log_room));
+        for (victim, _) in log {
+            self.clean_log_segment(victim).await?;
         }
-        Ok(())
+        self.flush_written().await?;
+        let worth = {
+            let state = self.state.borrow();
+            policy::checkpoint_worth(state.index.bytes(), u64::from(self.segment_bytes), state.index_segments.len())
+        };
+        self.checkpoint_for(worth).await
+    }
+
+    /// Writes a checkpoint where so many log segments are free by it.
+    async fn checkpoint_for(&self, segments: usize) -> Result<()> {
+        let waiting = self.state.borrow().space.waiting_for_checkpoint();
+        if waiting >= segments { self.checkpoint().await } else { Ok(()) }
+    }
+
+    /// Segments that the cleaner may fill with what it moves of the log, and of data segments. Where it may take none, there is
+    /// what is left of the log's. Extents may fill their segments by half only, all victims are full of holes if one finds no
+    /// room, and the log may want a segment for their records.
+    fn room_to_clean(&self) -> (f64, f64) {
+        let state = self.state.borrow();
+        let whole = state.space.free_segments().saturating_sub(state.floor(For::Cleaner));
+        let rest = state.log.rest_bytes() as f64 / f64::from(self.segment_bytes);
+        ((whole as f64).max(rest), if whole > 1 { whole as f64 / 2.0 } else { 0.0 })
     }
 
     /// Makes what was taken so far durable, and what died by it room.
@@ -347,8 +385,18 @@ impl Inner {
         loop {
             runtime.sleep(age).await;
             let Some(inner) = inner.upgrade() else { return };
+            // What nothing else makes free in time, where nothing happens any more.
+            if !inner.state.borrow().log.must_reopen {
+                inner.tidies.set(true);
+                inner.housekeeping.notify_one();
+            }
             // What became free since is looked at the next time: it has been free for as long then.
-            while let Some(segment) = inner.begin_discard(runtime.now().saturating_sub(age)) {
+            let before = runtime.now().saturating_sub(age);
+            let old = inner.state.borrow().space.backed_since(before);
+            for segment in old {
+                if !inner.begin_discard(segment, before) {
+                    continue;
+                }
                 let place = inner.state.borrow().space.place(segment);
                 let result = inner.device.discard(place, u64::from(inner.segment_bytes)).await;
                 inner.state.borrow_mut().space.give_discarded(segment);
@@ -367,15 +415,11 @@ impl Inner {
         }
     }
 
-    fn begin_discard(&self, before: Duration) -> Option<u32> {
+    fn begin_discard(&self, segment: u32, before: Duration) -> bool {
         let state = &mut *self.state.borrow_mut();
-        state.alive().ok()?;
-        if state.log.must_reopen {
-            return None;
-        }
-        let segment = state.space.take_backed(before)?;
-        self.discarding.set(true);
-        Some(segment)
+        let begins = state.alive().is_ok() && !state.log.must_reopen && state.space.take_backed(segment, before);
+        self.discarding.set(begins);
+        begins
     }
 }
 

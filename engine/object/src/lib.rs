@@ -75,6 +75,7 @@ mod record;
 mod replay;
 mod root;
 mod scrub;
+mod segment;
 mod space;
 mod store;
 mod submit;

@@ -2,7 +2,8 @@
 
 use crate::entry::{HEAD_BYTES, Head};
 use crate::root::Start;
-use crate::space::{Space, Use};
+use crate::segment::Use;
+use crate::space::Space;
 use crate::undo::Undo;
 use kura_block::{BLOCK_BYTES, BufMut, Bufs, Error, Result};
 use std::cell::OnceCell;
@@ -11,6 +12,9 @@ use std::rc::Rc;
 
 /// An entry is closed at this many bytes, so that one wait does not get too long.
 const GROUP_BYTES: usize = 1 << 20;
+
+/// What a row of the index, with the heads before it, may take more than its record.
+const ROW_SPARE_BYTES: usize = 64;
 
 /// Why a group was given up, if it was.
 pub(crate) type Fate = Rc<OnceCell<Error>>;
@@ -21,6 +25,8 @@ struct Place {
     segment: u32,
     offset: usize,
     next_segment: u32,
+    /// So many segments were free when the log went on in this one.
+    free: usize,
 }
 
 /// What is remembered of a group until it is written.
@@ -150,7 +156,12 @@ impl Log {
             open: false,
             in_flight: None,
             writing: None,
-            at: Place { segment: start.segment, offset: start.offset as usize, next_segment: start.next_segment },
+            at: Place {
+                segment: start.segment,
+                offset: start.offset as usize,
+                next_segment: start.next_segment,
+                free: 0,
+            },
             next_sequence: start.sequence,
             next_revision: start.revision,
             written: start.sequence,
@@ -166,13 +177,26 @@ impl Log {
         }
     }
 
-    /// What one batch may take in the log, in bytes.
+    /// It goes on, after a start, with so many segments free.
+    pub fn begin(&mut self, free: usize) {
+        self.at.free = free;
+    }
+
+    /// What one batch may take in the log, in bytes: less than a segment has room for, so that a row of the index, which has more
+    /// numbers than its record, fits a segment, too.
     pub fn batch_limit_bytes(&self) -> usize {
-        self.segment_bytes - HEAD_BYTES
+        self.segment_bytes - HEAD_BYTES - ROW_SPARE_BYTES
     }
 
     /// Makes room for a batch of `bytes` in one group; `Full` when that wants a segment and `floor` or fewer are free.
+    ///
+    /// What must hold: nobody goes on in a segment that was taken below his own floor, before there is room again. Removals and
+    /// the cleaner take those to make room; filled up with what others put, they are gone, and in the end nothing makes room
+    /// any more.
     pub fn reserve(&mut self, space: &mut Space, bytes: usize, floor: usize) -> Result<()> {
+        if self.at.free <= floor && space.free_at_rest() < floor {
+            return Err(full());
+        }
         if let Some(group) = self.open_group().map(|(group, _)| group)
             && group.used_bytes + bytes <= group.limit_bytes
         {
@@ -181,7 +205,7 @@ impl Log {
         }
         self.close_group();
         let needed = HEAD_BYTES + bytes;
-        if needed > self.segment_bytes {
+        if bytes > self.batch_limit_bytes() {
             return Err(Error::invalid(format!(
                 "a batch takes at most {} bytes in the log, not {bytes}: make it smaller",
                 self.batch_limit_bytes()
@@ -189,9 +213,10 @@ impl Log {
         }
         let began = self.at;
         if self.at.offset + needed > self.segment_bytes {
+            let free = space.free_segments();
             let fresh = space.take(Use::Log, floor).ok_or_else(full)?;
             space.seal(self.at.segment, self.next_sequence - 1);
-            self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh };
+            self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh, free };
         }
         let limit_bytes =
             (self.segment_bytes - self.at.offset).min(GROUP_BYTES.max(needed.next_multiple_of(BLOCK_BYTES)));
@@ -371,6 +396,12 @@ impl Log {
     /// A ticket of the last change of all that is to be durable before it is seen.
     pub fn last_pending(&self) -> Option<Ticket> {
         self.pending.values().max().map(|sequence| self.ticket_at(*sequence, true))
+    }
+
+    /// What is left of the segment that the log stands in, in bytes.
+    pub fn rest_bytes(&self) -> usize {
+        let in_group = if self.open { self.queue.back().map_or(0, |(group, _)| group.padded_bytes()) } else { 0 };
+        self.segment_bytes - self.at.offset - in_group
     }
 
     /// Segments that the log is about to use: where it stands and where it goes on.

@@ -124,6 +124,8 @@ impl Store {
             full_until: Cell::new(0),
             in_round: Cell::new(false),
             wanted: Cell::new(false),
+            renews: Cell::new(false),
+            tidies: Cell::new(false),
             used_blocks: Cell::new(0),
             counters: Cell::default(),
             discarding: Cell::new(false),

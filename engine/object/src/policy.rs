@@ -67,15 +67,20 @@ pub(crate) fn floor(index_bytes: u64, segment_bytes: u64, who: For) -> usize {
         }
 }
 
-/// The victims to clean in one go: as many, best first, as what is alive in them fits into the free segments, one of
-/// which the log may need beside.
-pub(crate) fn affordable(victims: &[(u32, f64)], free: usize, floor: usize) -> usize {
-    let mut room = free.saturating_sub(floor + 1) as f64;
+/// The victims to clean in one go: as many, best first, as what is alive in them fits into `room`, in segments.
+pub(crate) fn affordable(victims: &[(u32, f64)], mut room: f64) -> usize {
     let fits = victims.iter().take_while(|(_, alive)| {
         room -= alive;
         room >= 0.0
     });
     fits.count()
+}
+
+/// Log segments that must wait for a checkpoint for it to be worth its while though nobody wants room: so many that it gives
+/// back twice what it writes, the segments of the one `before` among them.
+pub(crate) fn checkpoint_worth(index_bytes: u64, segment_bytes: u64, before: usize) -> usize {
+    let writes = index_bytes.div_ceil(segment_bytes).max(1) as usize;
+    (2 * writes).saturating_sub(before).max(1)
 }
 
 /// Bytes of a segment on a device of this size: at least 256 of them, and at most 4 MiB each.
@@ -102,6 +107,10 @@ pub(crate) const LOOK_SEGMENTS: usize = 1 << 16;
 /// A segment is cleaned when at most this share of it is alive, while nobody waits; and when somebody does.
 pub(crate) const MOST_ALIVE: f64 = 0.8;
 pub(crate) const MOST_ALIVE_WANTED: f64 = 0.95;
+/// Below this share a segment of the log is cleaned though nobody wants room, so that the device gets back what is dead in it: no
+/// more is written than is gained. And so many segments at most at a time, once a minute.
+pub(crate) const TIDY_ALIVE: f64 = 0.5;
+pub(crate) const TIDY_SEGMENTS: usize = 64;
 /// Rounds of housekeeping that gain nothing before a store is said to be full.
 pub(crate) const ROUNDS_IN_VAIN: u32 = 3;
 /// How long each of those waits for uploads under way to replace something.

@@ -1,5 +1,6 @@
 //! Reading: what is known, attributes, and content in verified pieces.
 
+use crate::clean::cut;
 use crate::commit::ReadRecord;
 use crate::extent::{self, Checksums};
 use crate::known::{Known, Piece};
@@ -15,8 +16,7 @@ use std::task::Poll;
 impl Store {
     /// What is known of a version. `Missing` when there is none, or when the newest is a delete marker.
     pub async fn stat(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<Stat> {
-        let Looked { known, latest, .. } = self.inner.look_up(partition, key, which).await?;
-        Ok(known.stat(latest))
+        self.inner.look_up(partition, key, which, |_, known, latest| known.stat(latest)).await
     }
 
     /// A version's attributes, with what is known of it.
@@ -28,7 +28,7 @@ impl Store {
     /// Opens a version for reading. It stays readable as it is now, whatever is changed meanwhile, until the reader is
     /// dropped: so drop it.
     pub async fn read(&self, partition: PartitionId, key: &[u8], which: Which) -> Result<Reader> {
-        self.inner.open_reader(partition, key, which, None).await
+        self.read_chosen(partition, key, which, |stat| 0..stat.size_bytes).await
     }
 
     /// As [`Store::read`], of a range of the content only; `Invalid` when the range leaves it.
@@ -39,7 +39,18 @@ impl Store {
         which: Which,
         range: Range<u64>,
     ) -> Result<Reader> {
-        self.inner.open_reader(partition, key, which, Some(range)).await
+        self.read_chosen(partition, key, which, |_| range.clone()).await
+    }
+
+    /// The same where the range depends on what the version is: it is asked of the device at once, beside the record.
+    pub async fn read_chosen(
+        &self,
+        partition: PartitionId,
+        key: &[u8],
+        which: Which,
+        choose: impl Fn(&Stat) -> Range<u64>,
+    ) -> Result<Reader> {
+        self.inner.open_reader(partition, key, which, &choose).await
     }
 }
 
@@ -52,6 +63,8 @@ pub struct Reader {
     inner: Rc<Inner>,
     pieces: Vec<Piece>,
     inline: Bufs,
+    /// What it was opened for: nothing else stays in its place.
+    opened: Range<u64>,
     /// What is left to be read of the content.
     range: Range<u64>,
     /// The piece to go on in and where it begins in the content.
@@ -61,7 +74,7 @@ pub struct Reader {
     ahead: Option<Local<'static, Step>>,
     row: Row,
     fetched: Fetched,
-    _pins: Pins,
+    _extents: Pins,
 }
 
 /// Where what was read came from: the record with what it says of the object and holds of small content, and pieces of at most
@@ -78,9 +91,13 @@ pub struct Fetched {
 type Step = Result<(Bufs, Option<Checksums>)>;
 
 impl Reader {
-    /// Narrows what is read to this range of the content; `Invalid` when it leaves it.
+    /// Narrows what is read to this range of the content; `Invalid` when it leaves what the reader was opened for. What was
+    /// read ahead is read for nothing then: who knows the range before says so when opening.
     pub fn range(&mut self, range: Range<u64>) -> Result<()> {
-        check_range(&range, self.stat.size_bytes)?;
+        check_range(&range, &self.opened)?;
+        if range == self.range {
+            return Ok(());
+        }
         self.range = range;
         self.at = (0, 0);
         self.ahead = None;
@@ -168,9 +185,9 @@ impl Reader {
     }
 }
 
-fn check_range(range: &Range<u64>, size_bytes: u64) -> Result<()> {
-    if range.start > range.end || range.end > size_bytes {
-        return Err(Error::invalid(format!("range {range:?} leaves an object of {size_bytes} bytes")));
+fn check_range(range: &Range<u64>, all: &Range<u64>) -> Result<()> {
+    if range.start > range.end || range.start < all.start || range.end > all.end {
+        return Err(Error::invalid(format!("range {range:?} leaves {all:?}, all that is there to be read")));
     }
     Ok(())
 }
@@ -182,25 +199,43 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
+    /// All of a version.
     pub fn of(inner: &Rc<Inner>, known: &Known) -> Self {
+        let record = Self::block_of_record(inner, known);
+        Self::new(inner, known.extents().into_iter().map(|extent| extent.block).chain([record]))
+    }
+
+    /// A version's record alone.
+    pub fn of_record(inner: &Rc<Inner>, known: &Known) -> Self {
+        Self::new(inner, [Self::block_of_record(inner, known)])
+    }
+
+    /// What these pieces lie in.
+    pub fn of_pieces(inner: &Rc<Inner>, pieces: &[Piece]) -> Self {
+        Self::new(inner, pieces.iter().filter_map(|piece| piece.extent).map(|extent| extent.block))
+    }
+
+    fn new(inner: &Rc<Inner>, blocks: impl IntoIterator<Item = u32>) -> Self {
+        let blocks: Vec<u32> = blocks.into_iter().collect();
         let space = &mut inner.state.borrow_mut().space;
-        let of_record = space.first_block(space.segment_of_place(known.place));
-        let of_extents = known.extents().into_iter().map(|extent| extent.block);
-        let blocks: Vec<u32> = of_extents.chain([of_record]).collect();
         for block in &blocks {
             space.pin(*block);
         }
         Self { inner: Rc::clone(inner), blocks }
     }
+
+    fn block_of_record(inner: &Inner, known: &Known) -> u32 {
+        let space = &inner.state.borrow().space;
+        space.first_block(space.segment_of_place(known.place))
+    }
 }
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        let state = &mut *self.inner.state.borrow_mut();
+        let space = &mut self.inner.state.borrow_mut().space;
         for block in &self.blocks {
-            state.space.unpin(*block);
+            space.unpin(*block);
         }
-        state.settle();
     }
 }
 
@@ -208,28 +243,34 @@ impl Drop for Pins {
 pub(crate) struct Looked {
     pub row: Row,
     pub known: Known,
-    /// There was no later version of its key.
-    pub latest: bool,
     pub pins: Pins,
 }
 
 impl Inner {
-    /// The version that is meant, as it is now, as soon as it may be seen.
-    pub async fn look_up(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<Looked> {
+    /// What `take` makes of the version that is meant, as it is now, as soon as it may be seen: told whether there is no later one
+    /// of its key. What is to stay in its place is to be pinned there.
+    pub async fn look_up<T>(
+        &self,
+        partition: PartitionId,
+        key: &[u8],
+        which: Which,
+        take: impl Fn(Row, Known, bool) -> T,
+    ) -> Result<T> {
         let name = name_of(partition, key);
-        let found = self.seen(|log| log.pending(&name), || self.look(&name, which)).await?;
+        let found = self.seen(|log| log.pending(&name), || self.look(&name, which, &take)).await?;
         found.ok_or_else(|| Error::missing(format!("{partition}, key {}: no such object", shown(key))))
     }
 
     /// The version that an edit begins from: also one that may not be seen yet, as the edit comes behind it in the log.
     pub async fn look_up_to_edit(self: &Rc<Self>, partition: PartitionId, key: &[u8], which: Which) -> Result<Looked> {
-        match self.look(&name_of(partition, key), which)? {
+        let take = |row, known, _| Looked { pins: Pins::of(self, &known), row, known };
+        match self.look(&name_of(partition, key), which, take)? {
             Some(found) => Ok(found),
-            None => self.look_up(partition, key, which).await,
+            None => self.look_up(partition, key, which, take).await,
         }
     }
 
-    fn look(self: &Rc<Self>, name: &[u8], which: Which) -> Result<Option<Looked>> {
+    fn look<T>(&self, name: &[u8], which: Which, take: impl Fn(Row, Known, bool) -> T) -> Result<Option<T>> {
         let found = {
             let state = self.state.borrow();
             match state.find(name, which)? {
@@ -237,10 +278,7 @@ impl Inner {
                 None => None,
             }
         };
-        Ok(found.map(|(latest, row, known)| {
-            let pins = Pins::of(self, &known);
-            Looked { row, known, latest, pins }
-        }))
+        Ok(found.map(|(latest, row, known)| take(row, known, latest)))
     }
 
     async fn open_reader(
@@ -248,25 +286,31 @@ impl Inner {
         partition: PartitionId,
         key: &[u8],
         which: Which,
-        asked: Option<Range<u64>>,
+        choose: &impl Fn(&Stat) -> Range<u64>,
     ) -> Result<Reader> {
-        let Looked { row, known, latest, pins } = self.look_up(partition, key, which).await?;
-        let stat = known.stat(latest);
-        let range = asked.clone().unwrap_or(0..stat.size_bytes);
-        check_range(&range, stat.size_bytes)?;
+        let take = |row: Row, known: Known, latest| {
+            let stat = known.stat(latest);
+            let range = choose(&stat);
+            let extents = Pins::of_pieces(self, &cut(&known.pieces, range.clone()));
+            let record = Pins::of_record(self, &known);
+            (row, known, stat, range, extents, record)
+        };
+        let (row, known, stat, range, extents, _record) = self.look_up(partition, key, which, take).await?;
+        check_range(&range, &(0..stat.size_bytes))?;
         let mut reader = Reader {
             stat,
             attributes: Attributes::new(),
             inner: Rc::clone(self),
             pieces: known.pieces.clone(),
             inline: Bufs::new(),
+            opened: range.clone(),
             range,
             at: (0, 0),
             checksums: None,
             ahead: None,
             row,
             fetched: Fetched::default(),
-            _pins: pins,
+            _extents: extents,
         };
         if known.inline_bytes == 0 {
             // The first bytes are on their way while the record is read.
@@ -281,7 +325,7 @@ impl Inner {
         let read = match self.record_at(&reader.row, known).await {
             Err(error) if self.was_taken_back(&reader.row, record_at, &error)? => {
                 drop(reader);
-                return Box::pin(self.open_reader(partition, key, which, asked)).await;
+                return Box::pin(self.open_reader(partition, key, which, choose)).await;
             }
             read => read.map_err(|error| error.at(&reader.row))?,
         };

@@ -8,7 +8,7 @@ use crate::log::Log;
 use crate::object::{Attributes, PARTITION_BYTES, PartitionId, Row, name_of};
 use crate::record::Record;
 use crate::root::{Root, Start, newest_is_lost};
-use crate::space::Use;
+use crate::segment::Use;
 use crate::store::{Inner, State};
 use futures::{StreamExt, TryStreamExt, future, stream};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result};
@@ -155,6 +155,21 @@ fn damaged(sequence: u64) -> Error {
     ))
 }
 
+/// Reads the log from where the root says up to the entry `end`, which were durable, as a start does: an error where that would
+/// be refused.
+pub(crate) async fn verify(device: &dyn Block, root: Root, end: u64) -> Result<()> {
+    let mut scan = Scan::new(device, root);
+    loop {
+        let sequence = scan.position.sequence;
+        if sequence >= end {
+            return Ok(());
+        }
+        if scan.next().await?.is_none_or(|met| met.records.is_err()) {
+            return Err(damaged(sequence));
+        }
+    }
+}
+
 impl Inner {
     /// Replays the log from where the root says, and counts what is alive.
     pub async fn replay(&self) -> Result<()> {
@@ -208,7 +223,9 @@ impl Inner {
             self.runtime.sleep(Duration::ZERO).await;
             from = self.state.borrow_mut().count_some(from.as_ref())?;
         }
-        self.state.borrow_mut().space.index_rooms();
+        let state = &mut *self.state.borrow_mut();
+        state.space.index_rooms();
+        state.log.begin(state.space.free_segments());
         Ok(())
     }
 
@@ -270,8 +287,12 @@ impl Inner {
             }
             is_partition
         })?;
-        for (row, known) in rows {
+        let read = |(row, known): (Row, Known)| async move {
             let read = self.record_at(&row, known.clone()).await;
+            (row, known, read)
+        };
+        let mut reads = stream::iter(rows).map(read).buffer_unordered(READS);
+        while let Some((row, known, read)) = reads.next().await {
             let read = read.map_err(|error| error.at(format_args!("partition {}", crate::object::shown(row.key()))));
             let (attributes, unreadable) = match read {
                 Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Device) => (Attributes::new(), Some(error)),

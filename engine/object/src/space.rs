@@ -9,56 +9,10 @@
 
 use crate::blocks::Blocks;
 use crate::known::Known;
+use crate::segment::{OPEN, Segment, Use};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// The roots.
-    Root,
-    /// Free, but not to be taken: the device is being asked for room for it, or told that nothing is there.
-    Lent,
-    Free,
-    Log,
-    Data,
-    /// A checkpoint of the index.
-    Index,
-}
-
-/// Newer than any entry of the log.
-const OPEN: u64 = u64::MAX;
-
-pub(crate) struct Segment {
-    pub usage: Use,
-    /// Of the log: bytes of records that the index still names.
-    pub live_bytes: u32,
-    /// Of the log: the newest entry in it; [`OPEN`] while the log may go on there.
-    pub last_sequence: u64,
-    /// Of the log: the newest entry that made a record in it dead.
-    pub killed_sequence: u64,
-    /// Of data: the blocks that are taken.
-    pub taken: Option<Blocks>,
-    pub taken_blocks: u32,
-}
-
-impl Segment {
-    /// True while the log may go on there.
-    pub fn is_open(&self) -> bool {
-        self.last_sequence == OPEN
-    }
-
-    /// True where the log has gone on elsewhere and the index names no record any more.
-    fn is_dead_log(&self) -> bool {
-        self.usage == Use::Log && self.live_bytes == 0 && !self.is_open()
-    }
-}
-
-impl Segment {
-    fn new(usage: Use) -> Self {
-        Self { usage, live_bytes: 0, last_sequence: 0, killed_sequence: 0, taken: None, taken_blocks: 0 }
-    }
-}
 
 /// An extent that wants more is given no smaller run, while there are larger ones.
 const LEAST_RUN_BLOCKS: u32 = 17;
@@ -80,6 +34,8 @@ pub(crate) struct Space {
     partly: BTreeSet<(u32, u32)>,
     open_data: Option<u32>,
     limbo: VecDeque<Limbo>,
+    /// Extents whose death is known after a crash too, that are being read still: first block and blocks.
+    read_dead: BTreeMap<u32, u32>,
     /// Log segments without a live record, that wait for a checkpoint or a flush.
     empty: BTreeSet<u32>,
     /// First blocks of what is being read, and how often.
@@ -103,6 +59,9 @@ pub(crate) struct Space {
     evacuating: BTreeSet<u32>,
     data_segments: u64,
     data_taken_blocks: u64,
+    /// Segments that are lent, and those of the checkpoint under way.
+    lent: usize,
+    checkpoint_segments: usize,
     /// False while the index is being read: what is alive is counted when all of it is known.
     pub counts: bool,
 }
@@ -116,6 +75,7 @@ impl Space {
             partly: BTreeSet::new(),
             open_data: None,
             limbo: VecDeque::new(),
+            read_dead: BTreeMap::new(),
             empty: BTreeSet::new(),
             pins: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -128,6 +88,8 @@ impl Space {
             evacuating: BTreeSet::new(),
             data_segments: 0,
             data_taken_blocks: 0,
+            lent: 0,
+            checkpoint_segments: 0,
             counts: false,
         };
         space.grow(segments);
@@ -162,6 +124,18 @@ impl Space {
         if self.device_is_full { self.backed.len() } else { self.free.len() }
     }
 
+    /// The same, with what is only away: lent, or held by a checkpoint under way, which gives back as many as it takes.
+    pub fn free_at_rest(&self) -> usize {
+        // What is lent does not count either where only what the device has given does.
+        let lent = if self.device_is_full { 0 } else { self.lent };
+        self.free_segments() + self.checkpoint_segments + lent
+    }
+
+    /// No checkpoint is under way any more.
+    pub fn end_checkpoint(&mut self) {
+        self.checkpoint_segments = 0;
+    }
+
     /// Whether the device gave room when it was asked last.
     pub fn note_device(&mut self, gives: bool) {
         self.device_is_full = !gives;
@@ -171,7 +145,8 @@ impl Space {
     /// comes back by [`Space::give_asked`].
     pub fn take_unbacked(&mut self, wanted: bool) -> Option<u32> {
         let is_wanted = if self.device_is_full { wanted } else { self.backed.len() < self.reserve };
-        let segment = self.unbacked().filter(|_| is_wanted)?;
+        // Looked for only then: there may be many that are backed.
+        let segment = if is_wanted { self.unbacked()? } else { return None };
         self.mark(segment, Use::Lent);
         Some(segment)
     }
@@ -217,6 +192,7 @@ impl Space {
         let segment = unbacked.or_else(|| self.backed.keys().next().copied()).or_else(|| self.unbacked())?;
         self.backed.remove(&segment);
         self.mark(segment, usage);
+        self.checkpoint_segments += usize::from(usage == Use::Index);
         Some(segment)
     }
 
@@ -227,6 +203,8 @@ impl Space {
         self.data_segments -= u64::from(known.usage == Use::Data);
         self.data_taken_blocks -= u64::from(known.taken_blocks);
         self.data_segments += u64::from(usage == Use::Data);
+        self.lent -= usize::from(known.usage == Use::Lent);
+        self.lent += usize::from(usage == Use::Lent);
         known.usage = usage;
         known.live_bytes = 0;
         known.killed_sequence = 0;
@@ -321,7 +299,7 @@ impl Space {
     }
 
     /// Puts no more extents into these data segments.
-    pub fn begin_evacuation(&mut self, segments: &[u32]) {
+    pub fn begin_evacuation(&mut self, segments: &BTreeSet<u32>) {
         for segment in segments {
             self.evacuating.insert(*segment);
             if self.open_data == Some(*segment) {
@@ -344,17 +322,22 @@ impl Space {
         (self.free_segments() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
     }
 
-    /// Takes a segment that the device does not know to be free, and that has been since `before`.
-    pub fn take_backed(&mut self, before: Duration) -> Option<u32> {
-        if self.backed.len() <= self.reserve {
-            return None;
+    /// Segments that the device does not know to be free, and that have been since `before`.
+    pub fn backed_since(&self, before: Duration) -> Vec<u32> {
+        let is_old = |(_, since): &(&u32, &Option<Duration>)| since.is_some_and(|at| at <= before);
+        self.backed.iter().filter(is_old).map(|(segment, _)| *segment).collect()
+    }
+
+    /// Takes one of those, where it still is one and the reserve does not want it; it comes back by
+    /// [`Space::give_discarded`].
+    pub fn take_backed(&mut self, segment: u32, before: Duration) -> bool {
+        let is_old = self.backed.get(&segment).is_some_and(|since| since.is_some_and(|at| at <= before));
+        let takes = is_old && self.backed.len() > self.reserve;
+        if takes {
+            self.backed.remove(&segment);
+            self.mark(segment, Use::Lent);
         }
-        let is_old =
-            |(segment, since): (&u32, &Option<Duration>)| since.is_some_and(|at| at <= before).then_some(*segment);
-        let segment = self.backed.iter().find_map(is_old)?;
-        self.backed.remove(&segment);
-        self.mark(segment, Use::Lent);
-        Some(segment)
+        takes
     }
 
     /// A segment that the device knows to be free comes back.
@@ -461,12 +444,19 @@ impl Space {
         *self.pins.entry(block).or_default() += 1;
     }
 
+    /// What died meanwhile is free when the last one has read it.
     pub fn unpin(&mut self, block: u32) {
-        if let Some(count) = self.pins.get_mut(&block) {
-            *count -= 1;
-            if *count == 0 {
-                self.pins.remove(&block);
-            }
+        let Some(count) = self.pins.get_mut(&block) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.pins.remove(&block);
+        let segment = self.segment_of_block(block);
+        if let Some(blocks) = self.read_dead.remove(&block) {
+            self.give_back(block, blocks);
+        } else if self.empty.contains(&segment) && self.is_reusable(segment) {
+            self.free(segment);
         }
     }
 
@@ -479,31 +469,26 @@ impl Space {
     /// `replay` are never replayed: what died may be used again.
     pub fn settle(&mut self, durable: u64, proven: u64, replay: u64) {
         (self.durable, self.replay) = (self.durable.max(durable), self.replay.max(replay));
-        let mut kept = VecDeque::new();
-        while let Some(dead) = self.limbo.pop_front() {
-            if dead.sequence >= proven {
-                self.limbo.push_front(dead);
-                break;
-            }
+        while let Some(dead) = self.limbo.pop_front_if(|dead| dead.sequence < proven) {
             if self.pins.contains_key(&dead.block) {
-                kept.push_back(dead);
+                self.read_dead.insert(dead.block, dead.blocks);
             } else {
                 self.give_back(dead.block, dead.blocks);
             }
         }
-        kept.append(&mut self.limbo);
-        self.limbo = kept;
-        let reusable = |segment: &&u32| {
-            let known = &self.segments[**segment as usize];
-            known.killed_sequence < self.durable
-                && known.last_sequence < self.replay
-                && known.last_sequence + 1 < self.durable
-                && !self.pins.contains_key(&self.first_block(**segment))
-        };
-        let done: Vec<u32> = self.empty.iter().filter(reusable).copied().collect();
+        let done: Vec<u32> = self.empty.iter().filter(|segment| self.is_reusable(**segment)).copied().collect();
         for segment in done {
             self.free(segment);
         }
+    }
+
+    /// True for a log segment without a live record that no replay wants, nor the log, nor a reader.
+    fn is_reusable(&self, segment: u32) -> bool {
+        let known = &self.segments[segment as usize];
+        known.killed_sequence < self.durable
+            && known.last_sequence < self.replay
+            && known.last_sequence + 1 < self.durable
+            && !self.pins.contains_key(&self.first_block(segment))
     }
 
     /// True when extents wait for their death to be known after a crash too.
@@ -562,13 +547,22 @@ impl Space {
     }
 }
 
-/// For checks.
 impl Space {
     /// Blocks that died and wait for a flush, or for a reader.
     pub fn in_limbo(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.limbo.iter().map(|dead| (dead.block, dead.blocks))
+        let read = self.read_dead.iter().map(|(block, blocks)| (*block, *blocks));
+        self.limbo.iter().map(|dead| (dead.block, dead.blocks)).chain(read)
     }
 
+    /// Data segments that have something in them which no cleaner can move: extents of uploads, and dead ones that wait.
+    pub fn unmovable(&self) -> BTreeSet<u32> {
+        let dead = self.in_limbo().map(|(block, _)| block);
+        self.held.keys().copied().chain(dead).map(|block| self.segment_of_block(block)).collect()
+    }
+}
+
+/// For checks.
+impl Space {
     /// What is wrong with the lists of segments, as to these; nothing, that is.
     pub fn check(&self, segments: std::ops::Range<u32>) -> Vec<String> {
         let mut wrong = Vec::new();

@@ -112,6 +112,10 @@ pub(crate) struct Inner {
     pub in_round: Cell<bool>,
     /// Somebody waits for room.
     pub wanted: Cell<bool>,
+    /// The index is to be written anew, whether that is due or not.
+    pub renews: Cell<bool>,
+    /// What is dead is to be given back though nobody waits for it.
+    pub tidies: Cell<bool>,
     /// Blocks of room that were taken by users.
     pub used_blocks: Cell<u64>,
     pub counters: Cell<Counters>,

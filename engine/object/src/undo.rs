@@ -73,13 +73,15 @@ impl State {
 }
 
 impl Inner {
-    /// Gives the entries up that are not written, and makes ready for others.
+    /// Gives the entries up that are not written, and makes ready for others. First for others: what the device refused may lie
+    /// there whole, and must not count after a crash once its client has heard that it did not happen.
     pub async fn give_up(&self, error: Error) -> Result<()> {
         tracing::warn!(%error, "the object store's device takes nothing more now: what was not written is refused");
         self.note_full(&error);
         self.state.borrow_mut().log.must_reopen = true;
+        let begun = self.begin_opening().await;
         self.take_back(&error)?;
-        self.reopen().await
+        begun.or_else(|error| if passes(&error) { Ok(()) } else { Err(error) })
     }
 
     /// Makes it durable that the next entry is of a new opening, where that must be. Where even that is refused, entries

@@ -284,6 +284,7 @@ impl Desk {
                 let at = bucket.map_or_else(|| damage.partition.to_string(), |bucket| bucket.name.clone());
                 lines.push(format!("object store: {at}/{key}: {}", damage.error));
             }
+            lines.extend(done.restart.map(|error| format!("object store: {error}")));
             match done.next {
                 Some(next) => place = Some(next),
                 None => break,

@@ -92,13 +92,15 @@ impl Opened {
 /// Opens a version, begins to read what `choose` says of it, and goes on ahead of whoever takes it.
 pub(crate) async fn open<C>(bucket: &Bucket, key: Vec<u8>, which: Which, choose: C) -> S3Result<Opened>
 where
-    C: FnOnce(&Stat, &Attributes) -> S3Result<std::ops::Range<u64>> + Send + 'static,
+    C: Fn(&Stat, &Attributes) -> S3Result<std::ops::Range<u64>> + Send + 'static,
 {
     let (head, opened) = tokio::sync::oneshot::channel();
     let partition = bucket.id;
     let read = async move |store: Store| {
         let begun = async {
-            let mut reader = match store.read(partition, &key, which).await {
+            // So that the first bytes are on their way while the attributes are read; only a refusal shows those.
+            let wanted = |stat: &Stat| choose(stat, &Attributes::new()).unwrap_or(0..0);
+            let mut reader = match store.read_chosen(partition, &key, which, wanted).await {
                 // A delete marker that is named is there, but has nothing to read.
                 Ok(reader) if reader.stat.marker => return Err(of_marker(&reader.stat, which)),
                 Ok(reader) => reader,

@@ -367,3 +367,31 @@ fn a_permit_is_kept_until_its_bytes_are_on_the_device() {
     });
     assert_sound(&store);
 }
+
+/// As S3 reads: what is read depends on what the object is.
+#[test]
+fn what_is_read_is_asked_of_the_device_once() {
+    let sim = Sim::new(1);
+    let disk = sim.disk("disk", DiskSpec::nvme(256 << 20));
+    sim.block_on(Store::format(&*disk.open(), Format { id: [7; 16], segment_bytes: Some(4 << 20) })).unwrap();
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"a", put(&bytes(1, 3 << 20))).await.unwrap();
+        let read = async |range: std::ops::Range<u64>| {
+            disk.reset_counters();
+            let chosen = |stat: &Stat| range.start..range.end.min(stat.size_bytes);
+            let mut reader = store.read_chosen(bucket, b"a", Which::Latest, chosen).await.unwrap();
+            reader.range(range.clone()).unwrap();
+            assert_eq!(reader.rest().await.unwrap().len() as u64, range.end - range.start);
+            disk.counters().read_bytes
+        };
+        assert!(read(0..3 << 20).await < (3 << 20) + 100_000, "all of it");
+        assert!(read(1 << 20..(1 << 20) + 4096).await < 20_000, "4 KiB of it");
+        disk.reset_counters();
+        let mut reader = store.read(bucket, b"a", Which::Latest).await.unwrap();
+        reader.range(0..3 << 20).unwrap();
+        reader.rest().await.unwrap();
+        assert!(disk.counters().read_bytes < (3 << 20) + 100_000, "narrowed to all of it");
+    });
+}

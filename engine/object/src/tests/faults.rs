@@ -229,3 +229,49 @@ fn a_partition_that_cannot_be_read_keeps_no_other_from_being_read() {
         });
     }
 }
+
+/// What only a start reads: the index, and entries of the log whose records nothing names any more.
+#[test]
+fn a_scrub_finds_what_would_keep_the_next_start_from_being_one() {
+    for (rots_index, scrubs) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (sim, disk) = rig(31, 16 << 20);
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            store.put(bucket(&store).await, b"a", put(b"one")).await.unwrap();
+            store.close().await.unwrap();
+        });
+        drop(store);
+        let store = open(&sim, &disk);
+        sim.block_on(async {
+            let bucket = bucket(&store).await;
+            let removal = store.inner.state.borrow_mut().log.start();
+            store.remove(bucket, b"a", Which::Latest).await.unwrap();
+            for key in [b"b", b"c"] {
+                store.put(bucket, key, put(b"two")).await.unwrap();
+            }
+            let place = {
+                let state = store.inner.state.borrow();
+                let segment = if rots_index { state.index_segments[0] } else { removal.segment };
+                state.space.place(segment) + if rots_index { 0 } else { u64::from(removal.offset) }
+            };
+            disk.inject(FaultKind::BitRot(Place::Range(place..place + 64), 3));
+            if scrubs {
+                let mut from = None;
+                loop {
+                    let done = store.scrub(from, 1 << 20).await.unwrap();
+                    assert!(done.damaged.is_empty(), "no object is damaged");
+                    from = done.next;
+                    if from.is_none() {
+                        assert!(done.restart.is_some_and(|error| error.to_string().contains("written anew")));
+                        break;
+                    }
+                }
+                assert!(store.scrub(None, 1 << 20).await.unwrap().restart.is_none(), "it is mended");
+            }
+        });
+        drop(store);
+        sim.crash();
+        let opened = sim.block_on(Store::open(disk.open(), sim.runtime(), super::options()));
+        assert_eq!(opened.is_ok(), scrubs, "index {rots_index}: it is opened where it was scrubbed before");
+    }
+}

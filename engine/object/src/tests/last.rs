@@ -72,7 +72,7 @@ async fn last_entry(store: &Store, bucket: PartitionId, what: &str) {
         "move" => {
             let last = *extents(store, bucket, b"a").last().unwrap();
             let segment = store.inner.state.borrow().space.segment_of_block(last.block);
-            store.inner.evacuate(&[segment]).await.unwrap();
+            store.inner.evacuate(&[segment].into()).await.unwrap();
             assert_ne!(extents(store, bucket, b"a").last(), Some(&last), "it went elsewhere");
             store.flush().await.unwrap();
         }

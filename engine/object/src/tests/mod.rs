@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod faults;
+mod full;
 mod last;
 mod lists;
 mod memory;

@@ -70,7 +70,7 @@ impl World {
                 store.inner.checkpoint().await.unwrap();
                 let victims: Vec<u32> = (1..store.inner.state.borrow().space.segments.len() as u32).collect();
                 let victim = victims[self.rng.random_range(0..victims.len())];
-                store.inner.sweep(&[victim]).await.unwrap();
+                store.inner.sweep(&[victim].into()).await.unwrap();
             }
         }
     }

@@ -20,6 +20,8 @@ struct Thin {
     below: RefCell<Rc<dyn Block>>,
     taken: RefCell<BTreeSet<u64>>,
     room: Cell<usize>,
+    /// It writes what the log has, and says that it has no room for it.
+    lies: Cell<bool>,
     /// Bytes of zeroes it was to write.
     zeroes_bytes: Cell<u64>,
 }
@@ -49,9 +51,11 @@ impl Block for Thin {
 
     fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
         let (taken, below) = (self.take(offset, data.len() as u64), self.below.borrow().clone());
+        let lies = self.lies.get() && offset >= u64::from(SEGMENT_BYTES);
         Box::pin(async move {
             taken?;
-            below.write(offset, data, fua).await
+            below.write(offset, data, fua).await?;
+            if lies { Err(Error::full("the pool is full, it says")) } else { Ok(()) }
         })
     }
 
@@ -85,7 +89,13 @@ impl Block for Thin {
 
 fn thin(disk: &SimDisk, room: usize) -> Rc<Thin> {
     let (taken, zeroes_bytes) = (RefCell::default(), Cell::new(0));
-    Rc::new(Thin { below: RefCell::new(disk.open()), taken, room: Cell::new(room), zeroes_bytes })
+    Rc::new(Thin {
+        below: RefCell::new(disk.open()),
+        taken,
+        room: Cell::new(room),
+        lies: Cell::new(false),
+        zeroes_bytes,
+    })
 }
 
 /// Puts objects of `len` bytes until there is no room: how many there are.
@@ -204,6 +214,34 @@ fn a_store_that_cannot_write_at_all_opens_and_is_read() {
         let store = open(&sim, &thin);
         sim.block_on(read_all(&store, bucket, 7000, 50));
     }
+}
+
+/// What it left of the refused write is whole, and the power goes as soon as the client has heard of it.
+#[test]
+fn what_a_client_heard_to_be_refused_never_counts() {
+    let (sim, disk) = rig(7, 256 * u64::from(SEGMENT_BYTES));
+    let thin = thin(&disk, 256);
+    let store = open(&sim, &thin);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        store.put(bucket, b"first", put(b"one")).await.unwrap();
+        thin.lies.set(true);
+        let refused = store.put(bucket, b"second", put(b"two")).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Full, "{refused}");
+    });
+    drop(store);
+    sim.crash();
+    thin.lies.set(false);
+    thin.below.replace(disk.open());
+    let store = open(&sim, &thin);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        assert_eq!(
+            *store.read(bucket, b"first", Which::Latest).await.unwrap().rest().await.unwrap().contiguous(),
+            *b"one"
+        );
+        assert_eq!(store.stat(bucket, b"second", Which::Latest).await.unwrap_err().kind(), Kind::Missing);
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
 use crate::known::{Known, Piece};
 use crate::object::name_of;
-use crate::space::Use;
+use crate::segment::Use;
 use crate::*;
 use futures::future::{join, join_all, join3};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Kind, Runtime};
@@ -122,7 +122,7 @@ fn a_bad_sector_costs_the_cleaner_what_lies_in_it() {
             let before = names.iter().filter(|name| lies_there(name)).count();
             assert!(before > 2, "{before} objects share the segment");
             if is_large {
-                store.inner.evacuate(&[segment]).await.unwrap();
+                store.inner.evacuate(&[segment].into()).await.unwrap();
             } else {
                 store.inner.clean_log_segment(segment).await.unwrap();
             }
@@ -143,7 +143,7 @@ fn a_bad_sector_costs_the_cleaner_what_lies_in_it() {
             // After a checkpoint it is tried again, and where the sector can be read by then, all goes.
             mend(&disk, block, 1).await;
             store.inner.checkpoint().await.unwrap();
-            store.inner.sweep(&[segment]).await.unwrap();
+            store.inner.sweep(&[segment].into()).await.unwrap();
             assert!(!names.iter().any(lies_there));
             store.put(bucket, b"last", put(b"one")).await.unwrap();
         });
@@ -168,7 +168,7 @@ fn what_does_not_fit_into_its_record_any_more_is_left_where_it_is() {
             state.space.segment_of_block(known.extents()[0].block)
         };
         let before = store.counters().extent_bytes;
-        store.inner.evacuate(&[segment]).await.unwrap();
+        store.inner.evacuate(&[segment].into()).await.unwrap();
         assert!(store.inner.state.borrow().space.stuck.contains(&segment));
         assert_eq!(store.counters().extent_bytes, before, "nothing is copied in vain");
         assert_eq!(read(&store, bucket, b"a").await.unwrap(), bytes(1, 20_000));
