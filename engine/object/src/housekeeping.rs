@@ -80,8 +80,8 @@ impl Inner {
         let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
         // While the root is refused, no room is asked for: who writes tries it again.
         let asks = state.space.wants_backing() && !state.log.must_reopen;
-        let asked = self.renews.get() || self.tidies.get();
-        state.closing || checkpoint || asks || asked || (state.is_low() && is_worth_it)
+        let is_asked = self.asked.renewal.get() || self.asked.tidying.get();
+        state.closing || checkpoint || asks || is_asked || (state.is_low() && is_worth_it)
     }
 
     /// How long a segment is free before it is discarded, where that is done.
@@ -110,7 +110,7 @@ impl Inner {
             return false;
         }
         hope.most_blocks = hope.most_blocks.max(self.gained_blocks());
-        let done = self.next_round(&self.wanted).await;
+        let done = self.next_round(&self.asked.room).await;
         if done.is_err() || self.state.borrow().closing {
             return false;
         }
@@ -153,12 +153,12 @@ impl Inner {
                     break;
                 }
             }
-            if !self.wanted.get() && !self.is_due() {
+            if !self.asked.room.get() && !self.is_due() {
                 woken.await;
                 continue;
             }
             self.in_round.set(true);
-            let wanted = self.wanted.replace(false);
+            let wanted = self.asked.room.replace(false);
             let before = self.gained_blocks();
             let result = self.round(wanted).await;
             self.in_round.set(false);
@@ -192,13 +192,13 @@ impl Inner {
         self.complete_root().await?;
         self.keep_reserve(wanted).await?;
         let is_long = self.state.borrow().is_long();
-        if self.renews.take() || is_long {
+        if self.asked.renewal.take() || is_long {
             self.checkpoint().await?;
         }
         if wanted || self.state.borrow().is_low() {
             self.gain(wanted).await?;
         }
-        if self.tidies.take() {
+        if self.asked.tidying.take() {
             self.tidy().await?;
         }
         Ok(())
@@ -387,7 +387,7 @@ impl Inner {
             let Some(inner) = inner.upgrade() else { return };
             // What nothing else makes free in time, where nothing happens any more.
             if !inner.state.borrow().log.must_reopen {
-                inner.tidies.set(true);
+                inner.asked.tidying.set(true);
                 inner.housekeeping.notify_one();
             }
             // What became free since is looked at the next time: it has been free for as long then.

@@ -6,7 +6,7 @@ use crate::policy;
 use crate::recent::Recent;
 use crate::root::{CheckpointRef, Root, Start};
 use crate::space::Space;
-use crate::store::{Inner, Options, State, Store, passes};
+use crate::store::{Asked, Inner, Options, State, Store, passes};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Error, Kind, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -123,9 +123,7 @@ impl Store {
             vain_until: Cell::new(0),
             full_until: Cell::new(0),
             in_round: Cell::new(false),
-            wanted: Cell::new(false),
-            renews: Cell::new(false),
-            tidies: Cell::new(false),
+            asked: Asked::default(),
             used_blocks: Cell::new(0),
             counters: Cell::default(),
             discarding: Cell::new(false),

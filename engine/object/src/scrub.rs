@@ -100,7 +100,7 @@ impl Inner {
             return Err(error.at("what a start reads"));
         }
         if !read_only {
-            self.next_round(&self.renews).await?;
+            self.next_round(&self.asked.renewal).await?;
         }
         let what = if is_behind() { "and was written anew" } else { "and could not be written anew: do not restart" };
         Ok(Some(error.at(format_args!("what a start reads was damaged, {what}"))))

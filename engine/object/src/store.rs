@@ -110,12 +110,7 @@ pub(crate) struct Inner {
     /// Up to which entry a checkpoint that found no room is not tried again unasked.
     pub full_until: Cell<u64>,
     pub in_round: Cell<bool>,
-    /// Somebody waits for room.
-    pub wanted: Cell<bool>,
-    /// The index is to be written anew, whether that is due or not.
-    pub renews: Cell<bool>,
-    /// What is dead is to be given back though nobody waits for it.
-    pub tidies: Cell<bool>,
+    pub asked: Asked,
     /// Blocks of room that were taken by users.
     pub used_blocks: Cell<u64>,
     pub counters: Cell<Counters>,
@@ -129,6 +124,17 @@ pub(crate) struct Inner {
     pub flushing_to: Cell<u64>,
     /// Tasks that go on until the store is closed.
     pub tasks: Cell<u32>,
+}
+
+/// What the housekeeper is asked for.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// Room: somebody waits for it.
+    pub room: Cell<bool>,
+    /// The index written anew, whether that is due or not.
+    pub renewal: Cell<bool>,
+    /// What is dead given back, though nobody waits for it.
+    pub tidying: Cell<bool>,
 }
 
 pub(crate) struct State {

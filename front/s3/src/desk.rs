@@ -166,7 +166,7 @@ impl Desk {
         let look = async move |store: Store| store.stat(id, &name, which).await;
         let stat = known.way().ask(look).await;
         stat.map_err(|error: Error| of_object(error, bucket, key, version))?;
-        let choose = |stat: &Stat, _: &Attributes| Ok(range.unwrap_or(0..stat.size_bytes));
+        let choose = move |stat: &Stat, _: &Attributes| Ok(range.clone().unwrap_or(0..stat.size_bytes));
         let opened = open(&known, key.as_bytes().to_vec(), which, choose).await;
         let opened: Opened = opened.map_err(from_s3)?;
         Ok((entry(key, &opened.stat), opened.into_body()))
