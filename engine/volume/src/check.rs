@@ -70,6 +70,10 @@ impl Store {
                 inner.check_volume(&volume, &mut report, progress).await;
             }
             inner.check_hot_pages(&mut report).await;
+            if check == Check::Repair {
+                // They are read at a start only, and may have rotted on a disk; here they are whole.
+                inner.changes.want_whole();
+            }
             if inner.is_stopping() {
                 report.violations.push(format!(
                     "controller {}: the server is stopping, and not all was checked: run `kura check` again",

@@ -262,6 +262,10 @@ impl Inner {
         let lacks = size_bytes.div_ceil(group_bytes).saturating_sub(has);
         let mut room = Vec::new();
         while (room.len() as u64) < lacks {
+            if let Err(gone) = volume.check_there() {
+                self.put_back_all(room).await?;
+                return Err(gone);
+            }
             let refused = match self.allocate_group(volume.shape).await {
                 Ok(places) => {
                     room.push(places);

@@ -25,9 +25,11 @@ impl Store {
     pub async fn create(&self, spec: Spec) -> Result<VolumeStatus> {
         spec.check()?;
         let inner = &self.inner;
+        inner.journal().alive()?;
         inner.share.names().await?.take(&spec.name).await?;
         let made = self.create_named(&spec).await;
-        if made.is_err() {
+        // Of a journal that has failed nobody knows what it has: the next start tells whether there is such a volume.
+        if made.is_err() && inner.journal().alive().is_ok() {
             inner.share.names().await?.release(&spec.name).await?;
         }
         made

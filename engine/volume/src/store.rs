@@ -483,6 +483,12 @@ impl Inner {
         if self.has_journal_beside(device) || !self.array.members().iter().any(|member| member.works()) {
             self.drop_journal_on(device);
         }
+        if fresh && self.journal_disks.borrow().values().any(|disk| *disk == device) {
+            // Nobody has read since the start what the other copy has of the tables, which is all there is now: it is written anew.
+            self.changes.want_whole();
+            self.cramped.set(true);
+            self.checkpointer.notify_one();
+        }
         if fresh && !journal.is_sealed() {
             tracing::error!(disk = device.0, controller = self.id.0, "disk out of service");
             self.disk_failed.set(self.append(&Record::DiskFailed { device }));

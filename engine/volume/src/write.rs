@@ -40,6 +40,16 @@ pub(crate) struct Seen {
     buffered: Option<Lsn>,
 }
 
+impl Seen {
+    /// True for the bytes of what was seen.
+    pub fn is(&self, bytes: &Bufs) -> bool {
+        match self.checksum {
+            Some(checksum) => Checksum::of(&bytes.contiguous()) == checksum,
+            None => bytes.is_lent_zeroes() || bytes.contiguous().iter().all(|byte| *byte == 0),
+        }
+    }
+}
+
 /// Why a write cannot go ahead yet.
 enum Wants {
     Extent(u32),
@@ -168,9 +178,15 @@ impl Inner {
         edges: &mut Edges,
     ) -> Result<Bufs> {
         let unit = BLOCK_BYTES_U64;
-        let seen = self.look(volume, block).await?;
-        edges.0.push((block, seen));
-        let old = self.read_seen(volume, block, block + 1).await?;
+        let old = loop {
+            let seen = self.look(volume, block).await?;
+            let old = self.read_seen(volume, block, block + 1).await?;
+            // What was read may be younger than what was looked at, which may come again.
+            if seen.is(&old) {
+                edges.0.push((block, seen));
+                break old;
+            }
+        };
         let start = block * unit;
         let (from, to) = (offset.max(start), (offset + data.len() as u64).min(start + unit));
         let new = data.slice((from - offset) as usize..(to - offset) as usize);

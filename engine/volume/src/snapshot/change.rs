@@ -271,7 +271,10 @@ impl Inner {
                 continue;
             }
             let seen = self.seen(volume, block);
-            old.insert(block, (seen, self.read_blocks(volume, block, block + 1).await?));
+            let read = self.read_blocks(volume, block, block + 1).await?;
+            if seen.is(&read) {
+                old.insert(block, (seen, read));
+            }
             return Ok(true);
         }
         Ok(false)
