@@ -24,3 +24,4 @@ mod thick;
 mod tiered;
 #[path = "../rig/told.rs"]
 mod told;
+mod unlucky;
