@@ -21,7 +21,8 @@ pub struct Image {
 impl Image {
     /// An image in `folder`, on that folder's device.
     pub fn new(folder: &Path, whole_bytes: u64, front_bytes: u64) -> Result<Self> {
-        let mut file = tempfile::tempfile_in(folder)?;
+        let mut file =
+            tempfile::tempfile_in(folder).with_context(|| format!("making an image in {}", folder.display()))?;
         let zeroes = vec![0; 1 << 20];
         let mut left = whole_bytes;
         while left > 0 {
