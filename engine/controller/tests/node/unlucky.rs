@@ -4,7 +4,7 @@
 //! nobody else's; of two copies of the tables one does, though the other has rotted unseen; nothing is dropped for what is gone.
 
 use futures::future::{join, join3};
-use kura_block::{Block, Buf, Result, Runtime};
+use kura_block::{Block, Buf, Runtime};
 use kura_controller::{
     Check, Config, Controller, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec, VolumeSpec,
     WhenFull,
@@ -37,16 +37,17 @@ fn snapshot(of: &str, name: &str) -> SnapshotSpec {
     SnapshotSpec { of: of.into(), name: name.into(), read_only: true }
 }
 
-async fn start(
-    disks: &[SimDisk],
-    runtime: &Rc<dyn Runtime>,
-    settings: Settings,
-) -> Result<(Node, Vec<Rc<Controller>>)> {
+/// Starts a node and does `work` with it and its controllers.
+fn run(sim: &Sim, disks: &[SimDisk], settings: Settings, work: impl AsyncFnOnce(&Node, &[Rc<Controller>])) {
     let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
     let journal = JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() };
     let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
     let config = Config { settings, journal, ..Config::default() };
-    Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, all) = Node::start(&paths, SimDisk::opener(disks), &runtime, &shared, config).await.unwrap();
+        work(&node, &all).await;
+    });
 }
 
 async fn write(device: &dyn Block, block: usize, blocks: usize, byte: u8) {
@@ -59,9 +60,7 @@ async fn write(device: &dyn Block, block: usize, blocks: usize, byte: u8) {
 fn starts_from_the_only_tables(is_checked: bool) {
     let sim = Sim::new(1);
     let disks = disks(&sim, 1);
-    let runtime: Rc<dyn Runtime> = sim.runtime();
-    sim.block_on(async {
-        let (_node, all) = start(&disks, &runtime, Settings::default()).await.unwrap();
+    run(&sim, &disks, Settings::default(), async |_, all| {
         let store = all[0].store();
         store.create(spec("v", 64, false)).await.unwrap();
         let device = all[0].open_volume("v").unwrap();
@@ -71,7 +70,7 @@ fn starts_from_the_only_tables(is_checked: bool) {
             let at = (1 << 20) + 8192 + area * (1 << 20);
             disks[0].inject(FaultKind::BitRot(Place::Range(at..at + 32), 1));
         }
-        runtime.sleep(Duration::from_mins(1)).await;
+        sim.runtime().sleep(Duration::from_mins(1)).await;
         if is_checked {
             store.check(Check::Repair).await.unwrap();
         }
@@ -82,9 +81,7 @@ fn starts_from_the_only_tables(is_checked: bool) {
         }
     });
     sim.crash();
-    let runtime: Rc<dyn Runtime> = sim.runtime();
-    sim.block_on(async {
-        let (_node, all) = start(&disks, &runtime, Settings::default()).await.unwrap();
+    run(&sim, &disks, Settings::default(), async |_, all| {
         let read = all[0].open_volume("v").unwrap().read(0, 64 * BLOCK).await.unwrap();
         assert!(read.contiguous().iter().all(|byte| *byte == 8));
     });
@@ -101,13 +98,11 @@ fn tables_that_rot_on_one_disk_are_written_anew() {
 fn a_name_that_a_failed_journal_may_have_is_nobodys() {
     let sim = Sim::new(1);
     let disks = disks(&sim, 2);
-    let runtime: Rc<dyn Runtime> = sim.runtime();
-    sim.block_on(async {
-        let (node, all) = start(&disks, &runtime, Settings::default()).await.unwrap();
-        for one in &all {
+    run(&sim, &disks, Settings::default(), async |node, all| {
+        for one in all {
             one.store().checkpoint().await.unwrap();
         }
-        runtime.sleep(Duration::from_secs(3)).await;
+        sim.runtime().sleep(Duration::from_secs(3)).await;
         let fault = |disk: &str, op| Fault { disk: disk.into(), when: When::Op(op), what: FaultKind::WriteError };
         sim.set_plan(&FaultPlan { faults: vec![fault("disk1", 1), fault("disk0", 2)], ..FaultPlan::default() });
         node.create_volume(spec("x", 64, false)).await.unwrap_err();
@@ -116,9 +111,7 @@ fn a_name_that_a_failed_journal_may_have_is_nobodys() {
         node.create_volume(spec("y", 64, false)).await.unwrap();
     });
     sim.crash();
-    let runtime: Rc<dyn Runtime> = sim.runtime();
-    sim.block_on(async {
-        let (node, _all) = start(&disks, &runtime, Settings::default()).await.unwrap();
+    run(&sim, &disks, Settings::default(), async |node, _| {
         let names: Vec<_> = node.volumes().await.unwrap().into_iter().map(|volume| volume.spec.name).collect();
         assert!(names.iter().filter(|name| *name == "x").count() <= 1 && names.contains(&"y".to_owned()), "{names:?}");
     });
@@ -129,10 +122,8 @@ fn a_name_that_a_failed_journal_may_have_is_nobodys() {
 fn no_snapshot_goes_for_a_volume_that_is_deleted() {
     let sim = Sim::new(1);
     let disks = disks(&sim, 1);
-    let runtime: Rc<dyn Runtime> = sim.runtime();
-    sim.block_on(async {
-        let settings = Settings { when_full: WhenFull::DropOldest, ..Settings::default() };
-        let (_node, all) = start(&disks, &runtime, settings).await.unwrap();
+    let settings = Settings { when_full: WhenFull::DropOldest, ..Settings::default() };
+    run(&sim, &disks, settings, async |_, all| {
         let store = all[0].store();
         store.create(spec("w", 256, false)).await.unwrap();
         store.create(spec("v", 16, true)).await.unwrap();
@@ -146,7 +137,7 @@ fn no_snapshot_goes_for_a_volume_that_is_deleted() {
         let count = || store.volumes().iter().filter(|volume| volume.spec.name.contains('@')).count();
         let at_delete = Cell::new(0);
         let delete = async {
-            runtime.sleep(Duration::from_micros(1)).await;
+            sim.runtime().sleep(Duration::from_micros(1)).await;
             store.delete("v").await.unwrap();
             at_delete.set(count());
         };
