@@ -161,7 +161,7 @@ pub struct ControllerInfo {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
-    /// Of these, bytes that went straight to their places, not through the journal.
+    /// Of these, bytes that did not go through the journal: straight to their places, or ahead of their extent.
     pub straight_bytes: u64,
     /// What was written to stripes and the hot area since the start.
     pub array: ArrayCounters,

@@ -58,8 +58,13 @@ impl Inner {
         members.iter().filter(|member| member.is_away() && !member.is_gone()).map(|member| member.id).collect()
     }
 
+    /// Those of them that are in service, and may come back.
+    pub fn may_come_back(&self) -> BTreeSet<DeviceId> {
+        self.away().difference(&self.tables.borrow().failed).copied().collect()
+    }
+
     fn only_away(&self) -> Result<OnlyCopies> {
-        let away: BTreeSet<_> = self.away().difference(&self.tables.borrow().failed).copied().collect();
+        let away = self.may_come_back();
         if away.is_empty() {
             return Ok(OnlyCopies::default());
         }

@@ -68,6 +68,7 @@ impl Record {
             self,
             Self::Size { .. }
                 | Self::Map { .. }
+                | Self::Succeed { .. }
                 | Self::Unmap { .. }
                 | Self::Move { .. }
                 | Self::DiskFailed { .. }
@@ -129,7 +130,9 @@ impl Decoded {
                         volume.spec.borrow_mut().size_bytes = bytes;
                         volume.fit_map(extent_bytes);
                     }
-                    Record::Map { index, places, .. } => drop(volume.put_group(index, lsn, places, Extent::stored)?),
+                    Record::Map { index, places, .. } | Record::Succeed { index, places, .. } => {
+                        drop(volume.put_group(index, lsn, places, Extent::stored)?);
+                    }
                     Record::Unmap { index, .. } => {
                         let gone = volume.take_group(index);
                         return Ok(gone.iter().map(|extent| (volume.id, extent.owner.index)).collect());

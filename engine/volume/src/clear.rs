@@ -86,6 +86,7 @@ impl Inner {
             let written =
                 |extent: &Rc<Extent>| extent.with_page(|page| inside.clone().any(|block| page.get(block).is_some()));
             if let Some(extent) = extent.filter(written) {
+                self.give_up_successor(&extent);
                 let lsn = self.append(&Record::Clear { volume: volume.id, first: at, blocks: piece_end - at });
                 self.forget_hot(volume, at, piece_end, lsn);
                 self.drop_dirty(volume, at, piece_end);

@@ -5,6 +5,7 @@ use crate::hot::HotFlight;
 use crate::policy::{Pressure, destage_width};
 use crate::store::Inner;
 use crate::stripe::stripe_id;
+use crate::successor::STOPPED;
 use crate::tables::VolumeState;
 use crate::tier::FastCopy;
 use crate::write::PIECE_BLOCKS;
@@ -98,6 +99,7 @@ impl Inner {
         let mut cursor = Cursor::default();
         let mut flying = FuturesUnordered::new();
         loop {
+            self.review_successors();
             let (width, durable) = (destage_width(self.pressure()), self.journal().durable());
             while flying.len() < width {
                 let Some(flight) = self.next_flight(&mut cursor, durable) else { break };
@@ -110,26 +112,35 @@ impl Inner {
                 return;
             }
             let news = std::pin::pin!(self.destager.notified());
+            let stops = self.successors.are_there().then_some(STOPPED);
             if !flying.is_empty() {
                 select(flying.next(), news).await;
             } else if empty {
-                news.await;
+                self.within(stops, news).await;
             } else if width == 0 {
                 select(news, self.runtime.sleep(QUIET)).await;
             } else if self.journal().durable() == self.journal().next_lsn() {
                 // What is left lies in a group that moves or a stripe that is in use, or waits for a checkpoint: the end
                 // of that is news.
-                news.await;
+                self.within(stops, news).await;
             } else if self.commit_all().await.is_err() {
                 return;
             }
         }
     }
 
+    /// Waits for news, for so long at most where there is a limit.
+    async fn within(&self, limit: Option<Duration>, news: impl Future<Output = ()> + Unpin) {
+        match limit {
+            Some(limit) => drop(select(news, self.runtime.sleep(limit)).await),
+            None => news.await,
+        }
+    }
+
     pub fn pressure(&self) -> Pressure {
         Pressure {
-            // What goes straight is on its way without the destager.
-            dirty_bytes: self.dirty_bytes.get().saturating_sub(self.straight.bytes()),
+            // What goes past the journal is on its way without the destager.
+            dirty_bytes: self.dirty_bytes.get().saturating_sub(self.straight.bytes() + self.successors.bytes()),
             limit_bytes: self.settings.write_buffer_bytes,
             urgent: self.drain.get().1 > 0 || self.is_stopping(),
             idle: self.runtime.now().saturating_sub(self.last_write.get()) >= QUIET,
@@ -173,7 +184,7 @@ impl Inner {
         loop {
             let first = *dirty.range(from..within.end.max(from)).find(|(_, entry)| fit(entry))?.0;
             let extent = volume.extent(self.index_of(first))?;
-            if extent.group.is_moving() {
+            if extent.group.is_moving() || extent.successor().is_some() {
                 let group_blocks = self.group_blocks(volume);
                 from = (first / group_blocks + 1) * group_blocks;
                 continue;

@@ -1,5 +1,6 @@
 //! An extent of a volume in memory: where it lies and, while cached, its checksum page.
 
+use crate::successor::Successor;
 use crate::tier::FastCopy;
 use kura_array::{Afloat, Page, PageOwner, Places, Rows, Shape, Site};
 use kura_block::{Buf, Checksum};
@@ -100,6 +101,8 @@ pub(crate) struct Extent {
     cleared: Cell<Lsn>,
     /// Its copy in the fast tier.
     fast: RefCell<Option<Rc<FastCopy>>>,
+    /// The place that takes this one over when a stream has written all of it there.
+    successor: RefCell<Option<Rc<Successor>>>,
     /// Counts up whenever the page comes, goes or is written out: a page read meanwhile is out of date.
     turns: Cell<u64>,
 }
@@ -117,6 +120,7 @@ impl Extent {
             used: Cell::new(false),
             cleared: Cell::new(Lsn(0)),
             fast: RefCell::new(None),
+            successor: RefCell::new(None),
             turns: Cell::new(0),
         }
     }
@@ -171,6 +175,16 @@ impl Extent {
     /// Gives it a copy in the fast tier, or takes it away.
     pub fn set_fast(&self, copy: Option<Rc<FastCopy>>) {
         *self.fast.borrow_mut() = copy;
+    }
+
+    /// The place that a stream writes all of it to.
+    pub fn successor(&self) -> Option<Rc<Successor>> {
+        self.successor.borrow().clone()
+    }
+
+    /// Gives it a successor, or takes it away; returns the one it had.
+    pub fn set_successor(&self, successor: Option<Rc<Successor>>) -> Option<Rc<Successor>> {
+        self.successor.replace(successor)
     }
 
     /// The page as it is in memory, if it is.
@@ -321,14 +335,14 @@ pub(crate) type Before = SmallVec<[Option<Checksum>; 32]>;
 
 /// A block in the write buffer.
 pub(crate) struct Dirty {
-    /// Its bytes; `None` when it was cleared while on its way to its place.
+    /// Its bytes; `None` when it was cleared while on its way to its place, or recovery has not read yet what went ahead of its extent.
     pub data: Option<Buf>,
     /// The record that holds it.
     pub lsn: Lsn,
     pub checksum: Checksum,
     /// What its place holds meanwhile, where that is known.
     pub at_rest: Option<Checksum>,
-    /// An earlier or this version is on its way to its place.
+    /// An earlier or this version is on its way to its place, or to its extent's successor.
     pub in_flight: bool,
 }
 

@@ -46,7 +46,8 @@ struct State {
 }
 
 impl Straight {
-    fn begin(&self, now: Duration, bytes: u64) -> u64 {
+    /// Something begins: a flush, or a write of so many bytes that leave the buffer when it ends. Returns its number.
+    pub fn begin(&self, now: Duration, bytes: u64) -> u64 {
         let state = &mut *self.0.borrow_mut();
         state.count += 1;
         state.bytes += bytes;
@@ -54,7 +55,8 @@ impl Straight {
         state.count
     }
 
-    fn end(&self, number: u64) {
+    /// It has ended.
+    pub fn end(&self, number: u64) {
         let state = &mut *self.0.borrow_mut();
         state.bytes -= state.under_way.remove(&number).map_or(0, |(_, bytes)| bytes);
     }
@@ -65,7 +67,7 @@ impl Straight {
     }
 
     /// True while something is under way for longer than the journal waits for it: a disk hangs.
-    fn hangs(&self, now: Duration) -> bool {
+    pub fn hangs(&self, now: Duration) -> bool {
         let state = self.0.borrow();
         state.under_way.first_key_value().is_some_and(|(_, (began, _))| now.saturating_sub(*began) >= PATIENCE)
     }
@@ -122,11 +124,11 @@ impl Inner {
         failures.is_empty() && self.disk_failed.get() < self.journal().durable()
     }
 
-    /// Waits until a write of these blocks, if it is to go straight to their places, may go.
+    /// Waits until a write of these blocks, if it is to go past the journal, may go.
     pub async fn wait_to_go_straight(&self, volume: &VolumeState, first: u64, blocks: usize) {
         while !self.has_room_elsewhere()
             && self.journal().alive().is_ok()
-            && self.is_fresh(volume, first, blocks).is_some()
+            && (self.is_fresh(volume, first, blocks).is_some() || self.goes_ahead(volume, first, blocks).is_some())
         {
             self.journal().progress().await;
         }
@@ -144,14 +146,10 @@ impl Inner {
     /// The extent of blocks that may be written straight to their places, and should be.
     fn is_fresh(&self, volume: &VolumeState, first: u64, blocks: usize) -> Option<Rc<Extent>> {
         let (index, inside) = self.split(first);
-        let should = blocks >= self.settings.straight_blocks
-            && inside + blocks <= self.array.extent_blocks()
-            && !volume.shape.parity
-            && !self.journal().is_asked_often()
-            && self.stalled.borrow().is_none()
-            && !self.straight.hangs(self.runtime.now());
+        let should = inside + blocks <= self.array.extent_blocks() && self.goes_to_places(volume, blocks);
         let extent = volume.extent(index).filter(|_| should)?;
         let fresh = extent.fast().is_none()
+            && extent.successor().is_none()
             && !extent.group.is_moving()
             && extent.cleared() < self.journal().durable()
             && self.is_beside_journal(&extent)
@@ -161,26 +159,35 @@ impl Inner {
         fresh.then_some(extent)
     }
 
+    /// True when a write of so many blocks is to go past the journal, where it may.
+    pub fn goes_to_places(&self, volume: &VolumeState, blocks: usize) -> bool {
+        blocks >= self.settings.straight_blocks
+            && !volume.shape.parity
+            && !self.journal().is_asked_often()
+            && self.stalled.borrow().is_none()
+            && !self.straight.hangs(self.runtime.now())
+    }
+
     /// True when an extent's disks are of the journal's class: with a faster journal, who waits for it should not wait for them.
-    fn is_beside_journal(&self, extent: &Extent) -> bool {
+    pub fn is_beside_journal(&self, extent: &Extent) -> bool {
         let class = |disk| self.array.member(disk).map(|member| member.class);
         let journal_disks = self.journal_disks.borrow();
         let places = extent.group.places();
         places.iter().all(|place| journal_disks.values().all(|disk| class(*disk) == class(place.device)))
     }
 
-    /// Appends the record of blocks that are about to go straight to their places; the sender says that they got there.
-    pub fn append_straight(
+    /// Appends the record of blocks that are `placed` somewhere, once the sender says so.
+    pub fn append_elsewhere(
         &self,
         volume: &VolumeState,
         first: u64,
+        placed: &Record,
         data: &Bufs,
         checksums: &[Checksum],
     ) -> (Lsn, oneshot::Sender<()>) {
         let (arrives, arrival) = oneshot::channel();
         let written = Record::Write { volume: volume.id, first }.encode();
         let carried = Carried { body: written, data: data.clone(), checksums: checksums.to_vec() };
-        let placed = Record::Placed { volume: volume.id, first, checksums: checksums.to_vec() };
         let lsn = self.journal().append_elsewhere(&placed.encode(), carried, arrival);
         self.last_records.borrow_mut().insert(volume.id, lsn);
         (lsn, arrives)

@@ -16,7 +16,7 @@
 //! 1. A write is acknowledged from the write buffer; FUA and flush are when the journal is durable.
 //! 2. A block goes to its place only after its record is durable, and never while an earlier version is on its way
 //!    there: after a crash a place holds a version that is durable in the journal or behind its tail. Large writes to where
-//!    nothing is go the other way round: there first, durably, and then into the log.
+//!    nothing is, and streams of them to a place of their own, go the other way round: there first, durably, and then into the log.
 //! 3. A checksum page goes to a disk only after every record it reflects is durable.
 //! 4. An extent given up goes back to the pool only when the journal's tail has passed that record, so that no replay
 //!    writes there, and when no read or write of it is under way.
@@ -57,6 +57,7 @@ mod status;
 mod store;
 mod stripe;
 mod stripes;
+mod successor;
 mod tables;
 mod tier;
 mod volume;

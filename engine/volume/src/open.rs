@@ -13,6 +13,7 @@ use crate::share::Share;
 use crate::snapshot::{Drops, Tidy};
 use crate::store::{Inner, Store};
 use crate::stripes::Stripes;
+use crate::successor::Successors;
 use crate::tables::{Decoded, Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::hot::HotTable;
@@ -113,6 +114,7 @@ impl Store {
             }
         }
         inner.do_without_away(degraded)?;
+        inner.read_successors(degraded).await?;
         let journal = scan.finish(limits, Rc::clone(&inner.runtime), degraded)?;
         if inner.journal.set(journal).is_err() {
             unreachable!("the journal of a store that recovers is not set yet");
@@ -185,6 +187,7 @@ impl Inner {
             stripes: Stripes::default(),
             drain: Cell::new((Lsn(0), 0)),
             straight: Straight::default(),
+            successors: Successors::default(),
             disk_failed: Cell::new(Lsn(0)),
             checkpointing: tokio::sync::Mutex::new(()),
             asked: RefCell::default(),
@@ -228,15 +231,7 @@ impl Inner {
             Record::Versions(change) => self.replay_versions(change, record.lsn, known)?,
             Record::Owner(change) if !known => self.replay_owner(change, &record)?,
             Record::HotExtentGone { born } if !known => self.replay_hot_gone(born, record.lsn),
-            Record::Move { volume, index, places } => {
-                let state = self.replayed_volume(volume);
-                if let Some(extent) = state.and_then(|state| state.extent(index)) {
-                    resync.moved(volume, extent.owner.born);
-                }
-                if !known {
-                    self.replay_move(volume, index, places)?;
-                }
-            }
+            Record::Move { volume, index, places } => self.replay_move((volume, index), places, known, resync)?,
             Record::Owner(_)
             | Record::Create { .. }
             | Record::Delete { .. }
@@ -267,7 +262,11 @@ impl Inner {
                     self.replay_give_up(state.take_group(index), record.lsn);
                 }
             }
-            of_blocks @ (Record::Write { .. } | Record::Placed { .. } | Record::Clear { .. }) => {
+            Record::Succeed { volume, index, places } => {
+                self.replay_succeed((volume, index), places, record.lsn, known).await?;
+            }
+            of_blocks
+            @ (Record::Write { .. } | Record::Placed { .. } | Record::Ahead { .. } | Record::Clear { .. }) => {
                 self.replay_blocks(of_blocks, &record, known).await?;
             }
         }
@@ -280,6 +279,9 @@ impl Inner {
         match of_blocks {
             Record::Write { first, .. } => self.replay_write(&state, first, record).await,
             Record::Placed { first, checksums, .. } => self.replay_placed(&state, first, &checksums, record.lsn).await,
+            Record::Ahead { first, places, checksums, .. } => {
+                self.replay_ahead(&state, first, places, &checksums, record.lsn).await
+            }
             Record::Clear { first, blocks, .. } => self.replay_clear(&state, first, first + blocks, record.lsn).await,
             _ => Ok(()),
         }
@@ -335,7 +337,7 @@ impl Inner {
         Ok(())
     }
 
-    fn replayed_volume(&self, volume: u64) -> Option<Rc<VolumeState>> {
+    pub fn replayed_volume(&self, volume: u64) -> Option<Rc<VolumeState>> {
         self.tables.borrow().volumes.get(&volume).cloned()
     }
 
@@ -369,23 +371,29 @@ impl Inner {
             _ => places,
         };
         for extent in state.put_group(index, lsn.0, places, Extent::stored)? {
-            match self.find_page(&extent, false).await {
-                Ok((page, _)) => {
-                    extent.install(page, extent.turn());
-                }
-                // There is none yet.
-                Err(error) if error.kind() == Kind::Corrupt => {}
-                // Nor one that is in anybody's way.
-                Err(_) if !self.array.holds(&extent.group.site()) => {}
-                Err(error) => return Err(error),
-            }
-            extent.reset(self.array.extent_blocks());
+            self.renew_page(&extent).await?;
             // What it was given since, the tables may know already.
             extent.set_fast(self.tier.copy((volume, extent.owner.index)));
-            self.page_changed(&extent, true);
-            self.note_loaded(&extent);
         }
         self.drop_group(&state, index);
+        Ok(())
+    }
+
+    /// Gives an extent that the log makes a page that knows of nothing. Whatever there is on the disks is older.
+    pub async fn renew_page(&self, extent: &Rc<Extent>) -> Result<()> {
+        match self.find_page(extent, false).await {
+            Ok((page, _)) => {
+                extent.install(page, extent.turn());
+            }
+            // There is none yet.
+            Err(error) if error.kind() == Kind::Corrupt => {}
+            // Nor one that is in anybody's way.
+            Err(_) if !self.array.holds(&extent.group.site()) => {}
+            Err(error) => return Err(error),
+        }
+        extent.reset(self.array.extent_blocks());
+        self.page_changed(extent, true);
+        self.note_loaded(extent);
         Ok(())
     }
 
@@ -396,8 +404,15 @@ impl Inner {
 
     /// A group moved. The place it moved to has what was at rest then; the rest was in the write buffer then, and is
     /// there again.
-    fn replay_move(&self, volume: u64, index: u32, places: Places) -> Result<()> {
-        let state = self.replayed_volume(volume).ok_or_else(|| unknown(volume))?;
+    fn replay_move(&self, (volume, index): (u64, u32), places: Places, known: bool, resync: &mut Resync) -> Result<()> {
+        let state = self.replayed_volume(volume);
+        if let Some(extent) = state.as_ref().and_then(|state| state.extent(index)) {
+            resync.moved(volume, extent.owner.born);
+        }
+        if known {
+            return Ok(());
+        }
+        let state = state.ok_or_else(|| unknown(volume))?;
         let extent = state.extent(index).ok_or_else(|| {
             Error::corrupt(format!("the journal moves extent {index} of volume {volume}, which is not there"))
         })?;
@@ -474,7 +489,7 @@ impl Inner {
     }
 }
 
-fn unknown(volume: u64) -> Error {
+pub(crate) fn unknown(volume: u64) -> Error {
     Error::corrupt(format!("the journal speaks of volume {volume}, which does not exist"))
 }
 

@@ -16,7 +16,7 @@ use crate::extent::{Extent, Group};
 use crate::policy::rebuild_rest;
 use crate::record::Record;
 use crate::refused::Moved;
-use crate::store::Inner;
+use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
 use futures::future::{join_all, select};
@@ -221,6 +221,14 @@ impl Inner {
                     held.copies += 1;
                     held.lost += u64::from(lost);
                 }
+            }
+        }
+        let told = |freed: &Freed| freed.is_told.then(|| freed.places.clone());
+        let read_again =
+            self.freed.borrow().iter().filter_map(told).chain(self.successors.places()).collect::<Vec<_>>();
+        for place in read_again.iter().flatten() {
+            if let Some(held) = unwanted.get_mut(&place.device) {
+                held.copies += 1;
             }
         }
         for volume in tables.volumes.values() {

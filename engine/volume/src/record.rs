@@ -13,6 +13,8 @@
 //! 15 hot slots given up  u16, (born u64, slot u16) each
 //! 16 settled    what the records before it say of stripes is complete and durable
 //! 17 placed     volume u64, first block u64, blocks u16, checksum u32 each: written, and lies at its place
+//! 18 ahead      volume u64, first block u64, places as in map, blocks u16, checksum u32 each: written, and lies there, not at its place
+//! 19 succeed    as map: all of the extent lies there, which is its place from now on
 //! 20 snapshot   pvol u64, svol u64, epoch u32, made u64 (seconds since 1970), pool volume u64, spec of the svol
 //! 21 pool entries   pool volume u64, u16, (slot u64, owner u32, home u32, key u64, as in a page of a pool table) each
 //! 22 hole       volume u64, group u32, birth u32
@@ -135,6 +137,8 @@ pub(crate) enum Record {
     HotGivenUp { slots: Vec<MirrorId> },
     Settled,
     Placed { volume: u64, first: u64, checksums: Vec<Checksum> },
+    Ahead { volume: u64, first: u64, places: Places, checksums: Vec<Checksum> },
+    Succeed { volume: u64, index: u32, places: Places },
     Versions(VersionRecord),
     Owner(OwnerRecord),
     Promote { volume: u64, index: u32, places: Places },
@@ -149,6 +153,14 @@ pub(crate) struct HotBlock {
     pub owner: Owner,
     /// The slot it lay in before.
     pub old: Option<MirrorId>,
+}
+
+impl HotBlock {
+    fn encode(&self, out: &mut Writer) {
+        encode_mirror_id(self.id, out);
+        Owner::encode(Some(self.owner), out);
+        encode_mirror_id(self.old.unwrap_or(MirrorId { born: 0, slot: 0 }), out);
+    }
 }
 
 fn encode_mirror_id(id: MirrorId, out: &mut Writer) {
@@ -166,6 +178,11 @@ fn encode_checksums(checksums: &[Checksum], out: &mut Writer) {
     }
 }
 
+fn decode_checksums(reader: &mut Reader<'_>) -> Result<Vec<Checksum>> {
+    let holds_nothing = || Error::corrupt("a record places a block that holds nothing");
+    (0..reader.u16()?).map(|_| Checksum::from_stored(reader.u32()?).ok_or_else(holds_nothing)).collect()
+}
+
 /// A row of a stripe that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParityRow {
@@ -173,6 +190,13 @@ pub(crate) struct ParityRow {
     /// Columns that are written, or were since the last checkpoint.
     pub written: u32,
     pub rest: Rest,
+}
+
+fn encode_rows(rows: &[ParityRow], out: &mut Writer) {
+    out.u16(rows.len() as u16);
+    for row in rows {
+        out.u16(row.row).u32(row.written).u8(row.rest as u8);
+    }
 }
 
 /// The columns of a row that are not written.
@@ -252,10 +276,7 @@ impl Record {
                 out.u8(10).u16(device.0);
             }
             Self::Parity { volume, stripe, born, rows } => {
-                out.u8(11).u64(*volume).u64(*stripe).u64(*born).u16(rows.len() as u16);
-                for row in rows {
-                    out.u16(row.row).u32(row.written).u8(row.rest as u8);
-                }
+                encode_rows(rows, out.u8(11).u64(*volume).u64(*stripe).u64(*born));
             }
             Self::HotExtent { places } => encode_places(places, out.u8(12)),
             Self::HotExtentGone { born } => {
@@ -264,9 +285,7 @@ impl Record {
             Self::HotBlocks { blocks } => {
                 out.u8(14).u16(blocks.len() as u16);
                 for block in blocks {
-                    encode_mirror_id(block.id, &mut out);
-                    Owner::encode(Some(block.owner), &mut out);
-                    encode_mirror_id(block.old.unwrap_or(MirrorId { born: 0, slot: 0 }), &mut out);
+                    block.encode(&mut out);
                 }
             }
             Self::Settled => {
@@ -275,6 +294,11 @@ impl Record {
             Self::Placed { volume, first, checksums } => {
                 encode_checksums(checksums, out.u8(17).u64(*volume).u64(*first));
             }
+            Self::Ahead { volume, first, places, checksums } => {
+                encode_places(places, out.u8(18).u64(*volume).u64(*first));
+                encode_checksums(checksums, &mut out);
+            }
+            Self::Succeed { volume, index, places } => encode_places(places, out.u8(19).u64(*volume).u32(*index)),
             Self::Versions(record) => record.encode(&mut out),
             Self::Owner(record) => record.encode(&mut out),
             Self::Promote { volume, index, places } => encode_places(places, out.u8(30).u64(*volume).u32(*index)),
@@ -303,6 +327,8 @@ impl Record {
             | Self::Write { volume, .. }
             | Self::Clear { volume, .. }
             | Self::Placed { volume, .. }
+            | Self::Ahead { volume, .. }
+            | Self::Succeed { volume, .. }
             | Self::Move { volume, .. }
             | Self::Parity { volume, .. }
             | Self::Promote { volume, .. }
@@ -331,6 +357,7 @@ impl Record {
                 | Self::HotGivenUp { .. }
                 | Self::Settled
                 | Self::Placed { .. }
+                | Self::Ahead { .. }
                 | Self::Versions(VersionRecord::PoolEntries { .. })
         )
     }
@@ -376,13 +403,15 @@ impl Record {
             }
             16 => Self::Settled,
             17 => {
-                let (volume, first, blocks) = (reader.u64()?, reader.u64()?, reader.u16()?);
-                let mut checksum = || {
-                    let stored = Checksum::from_stored(reader.u32()?);
-                    stored.ok_or_else(|| Error::corrupt("a record places a block that holds nothing"))
-                };
-                Self::Placed { volume, first, checksums: (0..blocks).map(|_| checksum()).collect::<Result<_>>()? }
+                Self::Placed { volume: reader.u64()?, first: reader.u64()?, checksums: decode_checksums(&mut reader)? }
             }
+            18 => Self::Ahead {
+                volume: reader.u64()?,
+                first: reader.u64()?,
+                places: decode_places(&mut reader)?,
+                checksums: decode_checksums(&mut reader)?,
+            },
+            19 => Self::Succeed { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
             kind @ 20..=26 => Self::Versions(VersionRecord::decode(kind, &mut reader)?),
             30 => Self::Promote { volume: reader.u64()?, index: reader.u32()?, places: decode_places(&mut reader)? },
             31 => Self::Demote { volume: reader.u64()?, index: reader.u32()? },

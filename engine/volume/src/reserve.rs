@@ -28,18 +28,22 @@ pub(crate) struct Freed {
     pub copy: Option<Rc<FastCopy>>,
     /// The record that gave it up is below this.
     pub until: Lsn,
+    /// The log says that data of its records lies there: a recovery reads it.
+    pub is_told: bool,
+    /// Streams take such places again and again: its disk, which may have to look for space in its file, is not told that it is free.
+    pub is_of_stream: bool,
 }
 
 impl Freed {
     /// A group of extents of a volume.
     pub fn group(extents: Vec<Rc<Extent>>, until: Lsn) -> Self {
         let places = extents.first().map(|extent| extent.group.places()).unwrap_or_default();
-        Self { places, extents, copy: None, until }
+        Self { extents, ..Self::places(places, until) }
     }
 
     /// Places of which no extent of a volume knows.
     pub fn places(places: Places, until: Lsn) -> Self {
-        Self { places, extents: Vec::new(), copy: None, until }
+        Self { places, extents: Vec::new(), copy: None, until, is_told: false, is_of_stream: false }
     }
 }
 
@@ -88,7 +92,10 @@ impl Inner {
     /// Takes places for so many copies on some of these disks.
     pub async fn allocate_from(&self, copies: usize, disks: &[DeviceId]) -> Result<Places> {
         match self.allocate_free(copies, disks).await {
-            Err(error) if error.kind() == Kind::Full && !self.freed.borrow().is_empty() => {
+            Err(error)
+                if error.kind() == Kind::Full && (self.successors.are_on(disks) || !self.freed.borrow().is_empty()) =>
+            {
+                self.give_up_successors(|open| open.is_on(disks));
                 self.checkpoint().await?;
                 self.allocate_free(copies, disks).await
             }
@@ -132,18 +139,18 @@ impl Inner {
 
     /// Takes an extent on each of these disks, or none.
     pub async fn allocate_on(&self, disks: &[DeviceId]) -> Result<Places> {
-        let mut places = Places::new();
+        let mut taking = Taking { inner: self, places: Places::new() };
         for device in disks {
             match self.share.take(*device).await {
-                Ok(Some(extent)) => places.push(Place { device: *device, extent }),
+                Ok(Some(extent)) => taking.places.push(Place { device: *device, extent }),
                 Ok(None) => {
                     let full = Error::full(format!("disk {} has no free extent", device.0));
-                    return self.take_back(&places, full).await;
+                    return self.take_back(&taking.done(), full).await;
                 }
-                Err(error) => return self.take_back(&places, error).await,
+                Err(error) => return self.take_back(&taking.done(), error).await,
             }
         }
-        Ok(places)
+        Ok(taking.done())
     }
 
     /// Gives places up that hold nothing.
@@ -348,8 +355,10 @@ impl Inner {
         self.hot.migrator.notify_one();
         let ripe = self.take_ripe(tail);
         let mut returns = stream::iter(ripe)
-            .map(|places| async move {
-                self.array.discard(&places).await;
+            .map(|(places, is_of_stream)| async move {
+                if !is_of_stream {
+                    self.array.discard(&places).await;
+                }
                 for (at, place) in places.iter().enumerate() {
                     self.put_back(&[*place]).await.map_err(|error| (error, Places::from(&places[at..])))?;
                 }
@@ -368,7 +377,7 @@ impl Inner {
     }
 
     /// Takes what can be given back out of what was given up; not more than a checkpoint can see to in passing.
-    fn take_ripe(&self, tail: Lsn) -> Vec<Places> {
+    fn take_ripe(&self, tail: Lsn) -> Vec<(Places, bool)> {
         let mut dirty_pages = self.dirty_pages.borrow_mut();
         dirty_pages.retain(|extent| extent.is_dirty());
         let mut listed: BTreeMap<*const Extent, usize> = BTreeMap::new();
@@ -389,7 +398,7 @@ impl Inner {
                 && freed.copy.as_ref().is_none_or(|copy| Rc::strong_count(copy) == 1);
             if free {
                 given_back.extend(freed.extents.iter().map(Rc::as_ptr));
-                ripe.push(freed.places.clone());
+                ripe.push((freed.places.clone(), freed.is_of_stream));
             }
             !free
         });

@@ -9,8 +9,8 @@ use kura_snapshot::method::Kind as Sharing;
 pub struct Settings {
     /// Bytes of the write buffer.
     pub write_buffer_bytes: u64,
-    /// Writes of at least so many blocks go straight to their places where those hold nothing yet, instead of through the
-    /// journal; with `usize::MAX` none does.
+    /// Writes of at least so many blocks go straight to their places where those hold nothing yet, or in a stream over what is
+    /// there to other places, instead of through the journal; with `usize::MAX` none does.
     pub straight_blocks: usize,
     /// Checksum pages kept in memory (each 4 bytes a block of an extent).
     pub pages: usize,

@@ -24,7 +24,7 @@ pub struct Status {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Of these, bytes that went straight to their places, not through the journal.
+    /// Of these, bytes that did not go through the journal: straight to their places, or ahead of their extent.
     pub straight_bytes: u64,
     /// Bytes of volumes in the mirrored hot area, one copy counted.
     pub hot_bytes: u64,

@@ -17,6 +17,7 @@ use crate::share::Share;
 use crate::snapshot::{Drops, ReplayedEntries, Stops, Tidy};
 use crate::status::{Status, VolumeStatus};
 use crate::stripes::Stripes;
+use crate::successor::Successors;
 use crate::tables::{Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::Array;
@@ -89,8 +90,10 @@ pub(crate) struct Inner {
     pub stripes: Stripes,
     /// Blocks with a record below `.0` that a checkpoint waits for: `.1` of them.
     pub drain: Cell<(Lsn, u64)>,
-    /// Writes that go straight to their places.
+    /// Writes that pass the journal by.
     pub straight: Straight,
+    /// Extents that are written over by streams.
+    pub successors: Successors,
     /// The last record of a disk that went out of service.
     pub disk_failed: Cell<Lsn>,
     pub checkpointing: tokio::sync::Mutex<()>,

@@ -19,6 +19,7 @@ use crate::extent::{Dirty, Extent, Group};
 use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
 use crate::snapshot::{Branch, BranchFacts, Look};
+use crate::successor::Streams;
 use crate::tier::{FastTier, HeatMap, Known, TierRules};
 use crate::volumes::Volumes;
 use kura_array::hot::{HotTable, MirrorId};
@@ -66,6 +67,8 @@ pub(crate) struct VolumeState {
     /// The runs of regions with something allocated, of so many extents each, as they were when somebody asked; `None` when the
     /// map has changed since.
     mapped_runs: RefCell<Option<(u32, MappedRuns)>>,
+    /// Where large writes to it go on.
+    pub streams: RefCell<Streams>,
     /// What clients have asked of it here: a request counts once, and again for every 64 KiB.
     pub work: Cell<u64>,
     pub deleted: Cell<bool>,
@@ -142,6 +145,7 @@ impl VolumeState {
             tier: Cell::default(),
             heat: HeatMap::default(),
             mapped_runs: RefCell::default(),
+            streams: RefCell::default(),
             work: Cell::new(0),
             deleted: Cell::new(false),
             staying: Cell::new(0),

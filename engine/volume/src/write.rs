@@ -4,6 +4,7 @@ use crate::extent::{Before, Dirty, Extent};
 use crate::record::Record;
 use crate::snapshot::{Change, Place};
 use crate::store::Inner;
+use crate::successor::Ahead;
 use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Buf, BufMut, Bufs, Checksum, PAGE_BYTES, Result};
 use kura_journal::Lsn;
@@ -50,6 +51,25 @@ impl Seen {
     }
 }
 
+/// How a write passes the journal by.
+enum Past {
+    /// To its places, which are this extent's and hold nothing there.
+    Straight(Rc<Extent>),
+    /// To the successor of its extent.
+    Ahead(Ahead),
+}
+
+impl Past {
+    /// What the log says of the write where it got there.
+    fn placed(&self, volume: &VolumeState, first: u64, checksums: &[Checksum]) -> Record {
+        let (volume, checksums) = (volume.id, checksums.to_vec());
+        match self {
+            Self::Straight(_) => Record::Placed { volume, first, checksums },
+            Self::Ahead(ahead) => Record::Ahead { volume, first, places: ahead.places(), checksums },
+        }
+    }
+}
+
 /// Why a write cannot go ahead yet.
 enum Wants {
     Extent(u32),
@@ -75,6 +95,7 @@ impl Inner {
         let unit = BLOCK_BYTES_U64;
         let (first, end) = (offset / unit, (offset + data.len() as u64).div_ceil(unit));
         let whole = offset.is_multiple_of(unit) && data.len().is_multiple_of(BLOCK_BYTES);
+        self.begin_successor(volume, first, end).await;
         loop {
             self.wait_to_go_straight(volume, first, (end - first) as usize).await;
             let (blocks, edges) = if whole {
@@ -112,10 +133,18 @@ impl Inner {
 
     /// Writes blocks into the journal and the write buffer; their extents are there and their pages are loaded.
     pub fn put_blocks(&self, volume: &Rc<VolumeState>, first: u64, data: &Bufs, checksums: &[Checksum]) {
-        let (lsn, straight) = match self.goes_straight(volume, first, checksums.len()) {
-            Some(extent) => {
-                let (lsn, arrives) = self.append_straight(volume, first, data, checksums);
-                (lsn, Some((extent, arrives)))
+        let past = match self.goes_ahead(volume, first, checksums.len()) {
+            Some(ahead) => Some(Past::Ahead(ahead)),
+            None => {
+                self.give_up_successors_of(volume, first..first + checksums.len() as u64);
+                self.goes_straight(volume, first, checksums.len()).map(Past::Straight)
+            }
+        };
+        let (lsn, arrives) = match &past {
+            Some(past) => {
+                let placed = past.placed(volume, first, checksums);
+                let (lsn, arrives) = self.append_elsewhere(volume, first, &placed, data, checksums);
+                (lsn, Some(arrives))
             }
             None => (self.append_data(&Record::Write { volume: volume.id, first }, data, checksums), None),
         };
@@ -131,8 +160,10 @@ impl Inner {
             }
             left = rest;
         }
-        if let Some((extent, arrives)) = straight {
-            self.send_straight(volume, extent, first..block, arrives);
+        match past.zip(arrives) {
+            Some((Past::Straight(extent), arrives)) => self.send_straight(volume, extent, first..block, arrives),
+            Some((Past::Ahead(ahead), arrives)) => self.send_ahead(volume, ahead, data.clone(), (lsn, arrives)),
+            None => {}
         }
     }
 
@@ -290,7 +321,7 @@ impl Inner {
                     self.drained(before.lsn);
                     fresh.at_rest = before.at_rest;
                 } else {
-                    // It was cleared, and its place may be another one by now.
+                    // It was cleared, and its place may be another one by now; or it is not read yet.
                     self.count_dirty(volume, 1);
                 }
                 *before = fresh;

@@ -70,7 +70,7 @@ fn describe() {
     describe_counter!(
         "kura_controller_straight_bytes_total",
         Unit::Bytes,
-        "Bytes written straight to their places, not through the journal"
+        "Bytes written that did not go through the journal: of large writes to where nothing was, and of streams of them"
     );
     describe_counter!("kura_controller_hot_blocks_total", "Blocks of 4 KiB written to the hot area");
     describe_counter!("kura_controller_cooled_blocks_total", "Blocks of 4 KiB moved from the hot area to stripes");

@@ -347,7 +347,7 @@ pub struct Controller {
     pub read_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
-    /// Of these, bytes that went straight to their places, not through the journal.
+    /// Of these, bytes that did not go through the journal: of large writes to where nothing was, and of streams of them.
     #[serde(default)]
     pub straight_bytes: u64,
     /// What was written to stripes and the hot area.

@@ -52,7 +52,7 @@ fn a_hundred_crashes_lose_nothing_that_was_promised() {
         verify(&mut promises, crash);
         home.ok(&["check", "--dry-run"]);
         let promises = &mut promises[crash as usize % VOLUMES.len()];
-        acknowledged += write_until_killed(&home, &mut server, promises, &mut random);
+        acknowledged += write_until_killed(&home, &mut server, promises, &mut random, 2);
         if crash % 4 == 3 {
             // Another crash while the server is still recovering from this one.
             let mut server = home.spawn(&[]);
@@ -82,7 +82,7 @@ fn a_stream_into_a_new_volume_is_there_as_far_as_it_was_flushed() {
         let mut server = serve();
         home.ok(&["volume", "create", volume, "--size", &bytes, "--layout", layout, "--thin"]);
         let mut promises = Promises::of_stream(volume, life);
-        write_until_killed(&home, &mut server, &mut promises, &mut random);
+        write_until_killed(&home, &mut server, &mut promises, &mut random, 2);
         let _server = serve();
         promises.verify(&home, life);
         home.ok(&["check", "--dry-run"]);
@@ -90,32 +90,80 @@ fn a_stream_into_a_new_volume_is_there_as_far_as_it_was_flushed() {
     }
     // None of this was about something else. Where a disk takes its time, what comes meanwhile goes by the journal.
     let _server = serve();
-    let straight_bytes = || -> u64 {
-        let controllers: Vec<Value> =
-            serde_json::from_str(&home.ok(&["controller", "stats", "--json"])).expect("what controllers say");
-        controllers.iter().filter_map(|one| one["straight_bytes"].as_u64()).sum()
-    };
     for stream in 0..STREAMS {
         home.ok(&["volume", "create", "plain", "--size", &bytes, "--layout", "none", "--thin"]);
-        let mut promises = Promises::of_stream("plain", STREAMS + stream);
-        let mut connection = Connection::new(&home, "plain");
-        for _ in 0..64 {
-            connection.issue(&mut promises, &mut random).expect("a request");
-            connection.settle(&mut promises).expect("a reply");
-        }
-        drop(connection);
-        if straight_bytes() >= 32 * LONGEST * BLOCK as u64 {
+        stream_on(&home, &mut Promises::of_stream("plain", STREAMS + stream), 64, &mut random);
+        if straight_bytes(&home) >= 32 * LONGEST * BLOCK as u64 {
             return;
         }
         home.ok(&["volume", "delete", "plain", "--force"]);
     }
-    panic!("{} bytes went straight to their places", straight_bytes());
+    panic!("{} bytes went straight to their places", straight_bytes(&home));
 }
 
-/// Writes over two connections until the server is killed under it, which comes after some time and some requests; returns
+/// What comes in order over what is there goes to another place, which becomes its own.
+#[test]
+fn a_stream_over_what_is_there_is_there_as_far_as_it_was_flushed() {
+    let home = Home::new();
+    pool(&home, &[("disk0", "512M"), ("disk1", "512M"), ("disk2", "512M")]);
+    let serve = || home.serve_with(&["--config", "kura.toml"]);
+    let seed = RandomState::new().build_hasher().finish();
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let bytes = (BLOCKS * BLOCK as u64).to_string();
+    let mut volumes = [&VOLUMES[1], &VOLUMES[2]].map(|(volume, _)| Promises::of_stream(volume, 0));
+    let mut server = serve();
+    for ((volume, layout), promises) in VOLUMES[1..].iter().zip(&mut volumes) {
+        home.ok(&["volume", "create", volume, "--size", &bytes, "--layout", layout, "--thin"]);
+        stream_on(&home, promises, BLOCKS / LONGEST, &mut random);
+    }
+    let written = straight_bytes(&home);
+    for promises in &mut volumes {
+        stream_on(&home, promises, BLOCKS / LONGEST, &mut random);
+    }
+    let over = straight_bytes(&home) - written;
+    assert!(over >= BLOCKS * BLOCK as u64 / 2, "{over} bytes went to another place");
+    server.kill();
+    for life in 0..STREAMS {
+        let promises = &mut volumes[life as usize % 2];
+        let mut server = serve();
+        promises.verify(&home, life);
+        // From where one of its extents begins.
+        promises.stream = Some(random.below(BLOCKS / 1024) * 1024);
+        write_until_killed(&home, &mut server, promises, &mut random, 1);
+        let mut server = serve();
+        promises.verify(&home, life);
+        home.ok(&["check", "--dry-run"]);
+        server.kill();
+    }
+}
+
+/// Goes on with a stream for so many writes.
+fn stream_on(home: &Home, promises: &mut Promises, writes: u64, random: &mut Random) {
+    let mut connection = Connection::new(home, promises.volume);
+    for _ in 0..writes {
+        connection.issue(promises, random).expect("a request");
+        connection.settle(promises).expect("a reply");
+    }
+}
+
+/// What went past the journal since the server's start.
+fn straight_bytes(home: &Home) -> u64 {
+    let controllers = home.ok(&["controller", "stats", "--json"]);
+    let controllers: Vec<Value> = serde_json::from_str(&controllers).expect("what controllers say");
+    controllers.iter().filter_map(|one| one["straight_bytes"].as_u64()).sum()
+}
+
+/// Writes over so many connections until the server is killed under it, which comes after some time and some requests; returns
 /// the number of requests acknowledged.
-fn write_until_killed(home: &Home, server: &mut Server, promises: &mut Promises, random: &mut Random) -> u64 {
-    let mut connections = [(); 2].map(|()| Connection::new(home, promises.volume));
+fn write_until_killed(
+    home: &Home,
+    server: &mut Server,
+    promises: &mut Promises,
+    random: &mut Random,
+    connections: u64,
+) -> u64 {
+    let mut connections: Vec<_> = (0..connections).map(|_| Connection::new(home, promises.volume)).collect();
     let (time, enough) = (Duration::from_millis(20 + random.below(200)), random.below(200));
     let acknowledged = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -127,7 +175,8 @@ fn write_until_killed(home: &Home, server: &mut Server, promises: &mut Promises,
             server.kill();
         });
         loop {
-            let connection = &mut connections[random.below(2) as usize];
+            let at = random.below(connections.len() as u64) as usize;
+            let connection = &mut connections[at];
             while connection.in_flight.len() < DEPTH {
                 if connection.issue(promises, random).is_err() {
                     return;

@@ -18,10 +18,30 @@ use std::time::Duration;
 /// What one step does to a volume.
 #[derive(Clone, Debug)]
 enum Action {
-    Write { offset: usize, data: Vec<u8>, fua: bool },
-    Zero { offset: usize, len: usize, keep: bool },
-    Discard { offset: usize, len: usize },
-    Read { offset: usize, len: usize },
+    Write {
+        offset: usize,
+        data: Vec<u8>,
+        fua: bool,
+    },
+    /// Writes of at most so many bytes, one after the other.
+    Stream {
+        offset: usize,
+        data: Vec<u8>,
+        piece: usize,
+    },
+    Zero {
+        offset: usize,
+        len: usize,
+        keep: bool,
+    },
+    Discard {
+        offset: usize,
+        len: usize,
+    },
+    Read {
+        offset: usize,
+        len: usize,
+    },
     Flush,
 }
 
@@ -204,6 +224,10 @@ fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
         0..=5 => {
             let mut data = vec![0; len];
             rng.fill_bytes(&mut data);
+            if rng.random_bool(0.3) {
+                let piece = BLOCK << rng.random_range(0..5);
+                return Action::Stream { offset, data, piece };
+            }
             Action::Write { offset, data, fua: rng.random_bool(0.2) }
         }
         6..=7 => Action::Read { offset, len },
@@ -271,6 +295,21 @@ async fn act(
             reference.borrow_mut().write(name, offset, &data);
             let write = device.write(offset as u64, Bufs::from(Buf::copy_of(&data)), fua);
             settle(offset, data.len(), fua, until_polled(write, polls).await).await
+        }
+        Action::Stream { offset, data, piece } => {
+            let (mut at, mut done) = (0, Ok(()));
+            while at < data.len() && done.is_ok() {
+                let end = ((offset + at + 1).next_multiple_of(piece) - offset).min(data.len());
+                let bytes = &data[at..end];
+                if is_cut_off(reference, (offset + end).div_ceil(BLOCK)) {
+                    break;
+                }
+                reference.borrow_mut().write(name, offset + at, bytes);
+                let write = device.write((offset + at) as u64, Bufs::from(Buf::copy_of(bytes)), false);
+                done = settle(offset + at, bytes.len(), false, until_polled(write, polls).await).await;
+                at = end;
+            }
+            done
         }
         Action::Zero { offset, len, keep } => {
             reference.borrow_mut().write(name, offset, &vec![0; len]);

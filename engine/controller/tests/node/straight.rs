@@ -7,10 +7,17 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+mod over;
+
 const BLOCK: usize = 4096;
 /// Blocks of an extent, and of a region.
 const REGION: usize = 16;
 const REGIONS: usize = 10;
+
+/// The first block of a region.
+const fn at(region: usize) -> usize {
+    region * REGION
+}
 
 /// A pool of one controller, on disks of one class.
 struct Rig {
@@ -39,17 +46,21 @@ impl Rig {
         Self { sim, disks, layout, often_bytes: Cell::new(0), versions: RefCell::new(vec![vec![0]; REGION * REGIONS]) }
     }
 
-    async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
-        let config = Config {
+    fn config(&self, degraded: bool) -> Config {
+        Config {
             settings: Settings { straight_blocks: 4, ..Settings::default() },
             journal: JournalLimits {
                 linger: Duration::from_millis(1),
                 batch_bytes: 64 << 10,
                 often_bytes: self.often_bytes.get(),
             },
+            degraded,
             ..Config::default()
-        };
-        crate::alone::open(&self.disks, runtime, config).await
+        }
+    }
+
+    async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
+        crate::alone::open(&self.disks, runtime, self.config(false)).await
     }
 
     /// Opens the controller and does `work`; then the power goes, unless it went before. True when it did not.
@@ -117,7 +128,6 @@ impl Rig {
 
     /// All that a write to where nothing is may meet.
     async fn work(&self, controller: &Controller, device: &dyn Block) -> Result<()> {
-        let at = |region: usize| region * REGION;
         for region in 0..4 {
             self.put(device, at(region), REGION, 1).await?;
         }
@@ -262,7 +272,9 @@ fn nothing_goes_straight_where_something_is_on_its_way() {
         rig.run(async |controller, runtime| {
             let device = rig.create(controller).await;
             for byte in [1, 2] {
-                rig.put(&*device, 0, REGION, byte).await.unwrap();
+                // No stream.
+                rig.put(&*device, REGION / 2, REGION / 2, byte).await.unwrap();
+                rig.put(&*device, 0, REGION / 2, byte).await.unwrap();
                 rig.flush(&*device).await.unwrap();
             }
             let before = controller.info().straight_bytes;

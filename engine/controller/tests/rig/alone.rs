@@ -1,6 +1,6 @@
 //! A controller that has its pool for itself.
 
-use kura_block::{ControllerId, Runtime};
+use kura_block::{ControllerId, Result, Runtime};
 use kura_controller::{Config, Controller};
 use kura_shared::InProcess;
 use kura_sim::SimDisk;
@@ -9,11 +9,20 @@ use std::sync::Arc;
 
 /// Opens the controller of these disks, and lets it keep them in order.
 pub async fn open(disks: &[SimDisk], runtime: &Rc<dyn Runtime>, config: Config) -> Rc<Controller> {
-    let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+    start((disks, disks), runtime, config).await.unwrap()
+}
+
+/// The same for a controller of `all` disks, of which those in `here` are found.
+pub async fn start(
+    (all, here): (&[SimDisk], &[SimDisk]),
+    runtime: &Rc<dyn Runtime>,
+    config: Config,
+) -> Result<Rc<Controller>> {
+    let paths: Vec<String> = all.iter().map(|disk| disk.name().to_owned()).collect();
     let shared = Arc::new(InProcess::new());
-    let opener = Box::new(SimDisk::opener(disks));
-    let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await;
-    let controller = recovered.unwrap().begin().await.unwrap();
+    let opener = Box::new(SimDisk::opener(here));
+    let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await?;
+    let controller = recovered.begin().await?;
     controller.store().begin_upkeep();
-    controller
+    Ok(controller)
 }

@@ -81,6 +81,7 @@ impl Store {
     /// Gives back to the pool what deleted snapshots leave behind, and what else was given up.
     pub async fn give_back(&self) -> Result<()> {
         self.inner.tidy_all().await?;
+        self.inner.give_up_successors(|_| true);
         if self.inner.freed.borrow().is_empty() { Ok(()) } else { self.inner.checkpoint().await }
     }
 

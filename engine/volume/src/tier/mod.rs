@@ -126,7 +126,7 @@ impl Inner {
         self.tier.dirty.borrow_mut().remove(&copy.key());
         self.tier.leaving.borrow_mut().remove(&copy.key());
         self.tier.engine.borrow_mut().left_out(copy.key(), self.runtime.now());
-        let freed = Freed { places: copy.places.clone(), extents: Vec::new(), copy: Some(copy), until };
+        let freed = Freed { copy: Some(Rc::clone(&copy)), ..Freed::places(copy.places.clone(), until) };
         self.freed.borrow_mut().push(freed);
     }
 
@@ -134,6 +134,7 @@ impl Inner {
     pub fn give_up_group(&self, extents: Vec<Rc<Extent>>, until: Lsn) {
         for extent in &extents {
             self.take_copy(extent, until);
+            self.give_up_successor(extent);
         }
         self.freed.borrow_mut().push(Freed::group(extents, until));
     }
