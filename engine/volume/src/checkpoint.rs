@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 pub(crate) const WIDTH: usize = 16;
 /// Space given up goes back to the pool after this long at the latest.
 const GIVE_BACK: Duration = Duration::from_secs(1);
+/// And after this long where a stream has no room otherwise.
+const GIVE_BACK_SOON: Duration = Duration::from_millis(100);
 /// How long to wait before trying a checkpoint again that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -138,10 +140,12 @@ impl Inner {
         self.note_lost_journals().await?;
         let freed = self.freed.borrow().len();
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
+        let give_back = if self.successors.lack_room() { GIVE_BACK_SOON } else { GIVE_BACK };
         if self.cramped.take()
             || asked
             || self.is_checkpoint_due()
-            || (freed > 0 || self.wants_checkpoint()) && waited >= GIVE_BACK
+            || freed > 0 && waited >= give_back
+            || self.wants_checkpoint() && waited >= GIVE_BACK
         {
             self.make_checkpoint().await?;
         }

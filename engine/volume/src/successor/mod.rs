@@ -67,6 +67,8 @@ pub(crate) struct Successors {
     open: RefCell<Vec<Open>>,
     /// Bytes of theirs in the write buffer.
     bytes: Cell<u64>,
+    /// A stream has found too little room.
+    lacks: Cell<bool>,
     /// While the log is replayed: what it says of successors.
     told: RefCell<Vec<Told>>,
 }
@@ -83,6 +85,11 @@ impl Successors {
     /// Bytes in the write buffer that are to leave it all at once.
     pub fn bytes(&self) -> u64 {
         self.bytes.get()
+    }
+
+    /// True when a stream has found too little room since somebody asked.
+    pub fn lack_room(&self) -> bool {
+        self.lacks.take()
     }
 
     /// True when one has a place on one of these disks.
@@ -159,6 +166,9 @@ impl Inner {
         for disk in disks {
             let extents = self.array.member(*disk).map_or(0, |member| member.plan.extents);
             if self.share.available(*disk).await? <= extents / LEFT_FREE {
+                // The places that this stream has left may be free in a moment.
+                self.successors.lacks.set(true);
+                self.checkpointer.notify_one();
                 return Err(Error::full(format!("disk {} has few free extents", disk.0)));
             }
         }
