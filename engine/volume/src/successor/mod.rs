@@ -40,9 +40,9 @@ use tokio::sync::oneshot;
 
 /// A stream has stopped when it has not gone on for so long.
 pub(crate) const STOPPED: Duration = Duration::from_secs(1);
-/// The part of the write buffer that successors may hold.
-const SHARE: u64 = 3;
-/// The part of a disk's extents that streams leave free: who needs one to write to where nothing is has no other place.
+/// Successors may hold one part in so many of the write buffer.
+const BUFFER_SHARE: u64 = 3;
+/// Streams leave one extent in so many of a disk free: who writes to where nothing is has no other place.
 const LEFT_FREE: u32 = 32;
 
 /// The place that an extent is to have once all of it lies there.
@@ -135,8 +135,11 @@ impl Inner {
         let in_stream = blocks <= self.array.extent_blocks()
             && self.goes_to_places(volume, blocks)
             && volume.streams.borrow_mut().goes_on(first, end);
+        if !in_stream {
+            return;
+        }
         let begins = |extent: &Rc<Extent>| self.may_begin(volume, first).is_some_and(|now| Rc::ptr_eq(&now, extent));
-        let Some(extent) = self.may_begin(volume, first).filter(|_| in_stream) else { return };
+        let Some(extent) = self.may_begin(volume, first) else { return };
         // Where it cannot be read, the write itself says why.
         if !extent.is_loaded() && self.load(&extent).await.is_err() || !begins(&extent) {
             return;
@@ -184,7 +187,7 @@ impl Inner {
             && (first + blocks) * BLOCK_BYTES_U64 <= volume.size_bytes()
             && !self.pressure().urgent
             && (self.successors.open.borrow().len() as u64 + 1) * Self::bytes_of(blocks)
-                <= self.settings.write_buffer_bytes / SHARE;
+                <= self.settings.write_buffer_bytes / BUFFER_SHARE;
         let extent = volume.extent(index).filter(|_| should)?;
         let empty = extent.is_loaded() && extent.with_page(|page| page.written() == 0);
         let may = !empty

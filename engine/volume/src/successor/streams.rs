@@ -6,20 +6,17 @@ const STREAMS: usize = 8;
 /// Where the last large writes to a volume ended. A write that begins there, or at the volume's beginning, goes on with a stream.
 #[derive(Default)]
 pub(crate) struct Streams {
+    /// Of the streams, the one that has rested longest first: it is given up for a new one.
     ends: [u64; STREAMS],
-    /// The one that is given up for a new one.
-    oldest: usize,
 }
 
 impl Streams {
     /// Notes a write of the blocks from `first` to before `end`; true when it goes on with a stream.
     pub fn goes_on(&mut self, first: u64, end: u64) -> bool {
         let known = self.ends.iter().position(|ended| *ended == first);
-        let stream = known.unwrap_or(self.oldest);
-        if known.is_none() {
-            self.oldest = (self.oldest + 1) % STREAMS;
-        }
+        let stream = known.unwrap_or_default();
         self.ends[stream] = end;
+        self.ends[stream..].rotate_left(1);
         known.is_some() || first == 0
     }
 }
