@@ -224,7 +224,7 @@ fn action(rng: &mut ChaCha8Rng, from: usize, len: usize) -> Action {
         0..=5 => {
             let mut data = vec![0; len];
             rng.fill_bytes(&mut data);
-            if rng.random_bool(0.3) {
+            if rng.random_bool(0.1) {
                 let piece = BLOCK << rng.random_range(0..5);
                 return Action::Stream { offset, data, piece };
             }
