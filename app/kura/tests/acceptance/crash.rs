@@ -35,9 +35,7 @@ const VOLUMES: [(&str, &str); 3] = [("demo", ""), ("plain", "none"), ("mirrored"
 #[test]
 fn a_hundred_crashes_lose_nothing_that_was_promised() {
     let home = Home::new();
-    let seed = RandomState::new().build_hasher().finish();
-    println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::seeded();
     let mut promises = VOLUMES.map(|(volume, _)| Promises::of(volume));
     let verify = |promises: &mut [Promises], crash| promises.iter_mut().for_each(|one| one.verify(&home, crash));
     let mut server = home.serve();
@@ -70,17 +68,12 @@ fn a_hundred_crashes_lose_nothing_that_was_promised() {
 /// there is no faster disk.
 #[test]
 fn a_stream_into_a_new_volume_is_there_as_far_as_it_was_flushed() {
-    let home = Home::new();
-    pool(&home, &[("disk0", "512M"), ("disk1", "512M"), ("disk2", "512M")]);
+    let (home, mut random) = without_faster_disks();
     let serve = || home.serve_with(&["--config", "kura.toml"]);
-    let seed = RandomState::new().build_hasher().finish();
-    println!("seed {seed}");
-    let mut random = Random(seed);
-    let bytes = (BLOCKS * BLOCK as u64).to_string();
     for life in 0..STREAMS {
         let (volume, layout) = VOLUMES[1 + life as usize % 2];
         let mut server = serve();
-        home.ok(&["volume", "create", volume, "--size", &bytes, "--layout", layout, "--thin"]);
+        create_thin(&home, volume, layout);
         let mut promises = Promises::of_stream(volume, life);
         write_until_killed(&home, &mut server, &mut promises, &mut random, 2);
         let _server = serve();
@@ -91,7 +84,7 @@ fn a_stream_into_a_new_volume_is_there_as_far_as_it_was_flushed() {
     // None of this was about something else. Where a disk takes its time, what comes meanwhile goes by the journal.
     let _server = serve();
     for stream in 0..STREAMS {
-        home.ok(&["volume", "create", "plain", "--size", &bytes, "--layout", "none", "--thin"]);
+        create_thin(&home, "plain", "none");
         stream_on(&home, &mut Promises::of_stream("plain", STREAMS + stream), 64, &mut random);
         if straight_bytes(&home) >= 32 * LONGEST * BLOCK as u64 {
             return;
@@ -104,17 +97,12 @@ fn a_stream_into_a_new_volume_is_there_as_far_as_it_was_flushed() {
 /// What comes in order over what is there goes to another place, which becomes its own.
 #[test]
 fn a_stream_over_what_is_there_is_there_as_far_as_it_was_flushed() {
-    let home = Home::new();
-    pool(&home, &[("disk0", "512M"), ("disk1", "512M"), ("disk2", "512M")]);
+    let (home, mut random) = without_faster_disks();
     let serve = || home.serve_with(&["--config", "kura.toml"]);
-    let seed = RandomState::new().build_hasher().finish();
-    println!("seed {seed}");
-    let mut random = Random(seed);
-    let bytes = (BLOCKS * BLOCK as u64).to_string();
     let mut volumes = [&VOLUMES[1], &VOLUMES[2]].map(|(volume, _)| Promises::of_stream(volume, 0));
     let mut server = serve();
     for ((volume, layout), promises) in VOLUMES[1..].iter().zip(&mut volumes) {
-        home.ok(&["volume", "create", volume, "--size", &bytes, "--layout", layout, "--thin"]);
+        create_thin(&home, volume, layout);
         stream_on(&home, promises, BLOCKS / LONGEST, &mut random);
     }
     let written = straight_bytes(&home);
@@ -136,6 +124,18 @@ fn a_stream_over_what_is_there_is_there_as_far_as_it_was_flushed() {
         home.ok(&["check", "--dry-run"]);
         server.kill();
     }
+}
+
+/// What a server is to have whose journals lie on the disks of the data.
+fn without_faster_disks() -> (Home, Random) {
+    let home = Home::new();
+    pool(&home, &[("disk0", "512M"), ("disk1", "512M"), ("disk2", "512M")]);
+    (home, Random::seeded())
+}
+
+fn create_thin(home: &Home, volume: &str, layout: &str) {
+    let bytes = (BLOCKS * BLOCK as u64).to_string();
+    home.ok(&["volume", "create", volume, "--size", &bytes, "--layout", layout, "--thin"]);
 }
 
 /// Goes on with a stream for so many writes.
@@ -382,6 +382,13 @@ fn content(block: u64, version: u64) -> Vec<u8> {
 pub struct Random(pub u64);
 
 impl Random {
+    /// Another one each time; says which.
+    fn seeded() -> Self {
+        let seed = RandomState::new().build_hasher().finish();
+        println!("seed {seed}");
+        Self(seed)
+    }
+
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;

@@ -119,6 +119,21 @@ impl Rig {
         }
     }
 
+    /// The blocks of the volume that cannot be read; all others are what they were last.
+    async fn lost(&self, controller: &Controller) -> Vec<usize> {
+        let device = controller.open_volume("v").unwrap();
+        let mut lost = Vec::new();
+        for block in 0..at(REGIONS) {
+            let Ok(read) = device.read((block * BLOCK) as u64, BLOCK).await.map(|bytes| bytes.contiguous()) else {
+                lost.push(block);
+                continue;
+            };
+            let last = *self.versions.borrow()[block].last().unwrap();
+            assert!(read.iter().all(|byte| *byte == last), "block {block} is {} and was {last}", read[0]);
+        }
+        lost
+    }
+
     /// Everything is what it may be, and nothing is wrong with it.
     async fn check(&self, controller: &Controller, what: &str) {
         self.compare(controller, what).await;
@@ -165,31 +180,27 @@ impl Rig {
     }
 }
 
-#[test]
-fn a_power_cut_anywhere_loses_nothing_that_was_flushed() {
-    for layout in [Layout::None, Layout::Mirror] {
-        let mut straight = 0;
-        let ended = (1..5_000).find(|crash| {
-            let rig = Rig::new(3, 0, layout);
-            rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(*crash)], ..FaultPlan::default() });
-            let ended = rig.run(async |controller, _| {
-                let device = rig.create(controller).await;
-                rig.work(controller, &*device).await.unwrap();
-                straight = controller.info().straight_bytes as usize / BLOCK;
-            });
-            rig.sim.set_plan(&FaultPlan::default());
-            for life in 0..2 {
-                rig.run(async |controller, _| rig.check(controller, &format!("{layout:?}: {crash}, {life}")).await);
-            }
-            ended
-        });
-        assert!(ended.is_some_and(|crashes| crashes > 100), "{layout:?}: it ends after {ended:?} operations");
-        assert!(straight >= 8 * REGION, "{layout:?}: {straight} blocks went straight");
-    }
+/// Does `work` on a new pool, with a power cut at each of its operations; how many there are.
+fn power_cut_anywhere(layout: Layout, work: impl AsyncFn(&Rig, &Controller, &dyn Runtime)) -> u64 {
+    let ended = (1..5_000).find(|crash| {
+        let rig = Rig::new(3, 0, layout);
+        rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(*crash)], ..FaultPlan::default() });
+        let ended = rig.run(async |controller, runtime| work(&rig, controller, runtime).await);
+        rig.sim.set_plan(&FaultPlan::default());
+        for life in 0..2 {
+            rig.run(async |controller, _| rig.check(controller, &format!("{layout:?}: {crash}, {life}")).await);
+        }
+        ended
+    });
+    ended.unwrap_or_else(|| panic!("{layout:?}: it does not end"))
 }
 
-#[test]
-fn whatever_a_disk_does_nothing_is_lost() {
+/// Does `work` on a mirror that `begin` has made, with each fault of a disk at some of the disk's first `ops` operations.
+fn whatever_a_disk_does(
+    (ops, step): (u64, u64),
+    begin: impl AsyncFn(&Rig, &Controller) -> Rc<dyn Block>,
+    work: impl AsyncFn(&Rig, &Controller, &dyn Block, &dyn Runtime) -> Result<()>,
+) {
     let lasts = Duration::from_millis(20);
     for what in [
         FaultKind::WriteError,
@@ -201,21 +212,20 @@ fn whatever_a_disk_does_nothing_is_lost() {
         FaultKind::Refuses { lasts },
         FaultKind::Stall { lasts },
     ] {
-        for at in (1..90).step_by(2) {
+        for at in (1..ops).step_by(step as usize) {
             let rig = Rig::new(4, 0, Layout::Mirror);
-            let disk = format!("disk{}", at / 2 % 4);
+            let disk = format!("disk{}", at / step % 4);
             let fault = Fault { disk, when: When::Op(at), what: what.clone() };
             let case = format!("{fault:?}");
-            let (done, acknowledged) = (Cell::new(false), Cell::new(false));
-            rig.run(async |controller, _| {
-                let device = rig.create(controller).await;
+            let acknowledged = Cell::new(false);
+            rig.run(async |controller, runtime| {
+                let device = begin(&rig, controller).await;
                 rig.sim.set_plan(&FaultPlan { faults: vec![fault], ..FaultPlan::default() });
-                rig.work(controller, &*device).await.unwrap_or_else(|error| panic!("{case}: {error}"));
-                done.set(true);
+                work(&rig, controller, &*device, runtime).await.unwrap_or_else(|error| panic!("{case}: {error}"));
                 rig.flush(&*device).await.unwrap_or_else(|error| panic!("{case}: {error}"));
                 acknowledged.set(true);
             });
-            assert!(done.get() && acknowledged.get(), "{case}");
+            assert!(acknowledged.get(), "{case}");
             rig.sim.set_plan(&FaultPlan::default());
             for disk in &rig.disks {
                 disk.revive();
@@ -223,6 +233,26 @@ fn whatever_a_disk_does_nothing_is_lost() {
             rig.run(async |controller, _| rig.check(controller, &case).await);
         }
     }
+}
+
+#[test]
+fn a_power_cut_anywhere_loses_nothing_that_was_flushed() {
+    for layout in [Layout::None, Layout::Mirror] {
+        let straight = Cell::new(0);
+        let ends = power_cut_anywhere(layout, async |rig, controller, _| {
+            let device = rig.create(controller).await;
+            rig.work(controller, &*device).await.unwrap();
+            straight.set(controller.info().straight_bytes as usize / BLOCK);
+        });
+        assert!(ends > 100, "{layout:?}: it ends after {ends} operations");
+        assert!(straight.get() >= 8 * REGION, "{layout:?}: {} blocks went straight", straight.get());
+    }
+}
+
+#[test]
+fn whatever_a_disk_does_nothing_is_lost() {
+    let begin = async |rig: &Rig, controller: &Controller| rig.create(controller).await;
+    whatever_a_disk_does((90, 2), begin, async |rig, controller, device, _| rig.work(controller, device).await);
 }
 
 /// What was written without a disk that refused is there when another one dies, or a restart knows that the first is out.

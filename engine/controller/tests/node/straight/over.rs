@@ -1,10 +1,9 @@
 //! Streams of large writes over what is there, which go to another place that becomes their extent's: whatever happens meanwhile.
 
-use super::{BLOCK, REGION, REGIONS, Rig, at};
+use super::{BLOCK, REGION, REGIONS, Rig, at, power_cut_anywhere, whatever_a_disk_does};
 use kura_block::{Block, Buf, DeviceId, Kind, Result, Runtime};
 use kura_controller::{Controller, Layout, SnapshotSpec, VolumeSpec};
-use kura_sim::{CrashPoint, Fault, FaultKind, FaultPlan, Place, When};
-use std::cell::Cell;
+use kura_sim::{CrashPoint, FaultKind, FaultPlan, Place};
 use std::time::Duration;
 
 /// Blocks of one write of a stream.
@@ -66,20 +65,11 @@ impl Rig {
 #[test]
 fn a_power_cut_anywhere_loses_nothing_that_was_flushed() {
     for layout in [Layout::None, Layout::Mirror] {
-        let ended = (1..5_000).find(|crash| {
-            let rig = Rig::new(3, 0, layout);
-            rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(*crash)], ..FaultPlan::default() });
-            let ended = rig.run(async |controller, runtime| {
-                let device = rig.fill(controller).await.unwrap();
-                rig.over(controller, &*device, runtime).await.unwrap();
-            });
-            rig.sim.set_plan(&FaultPlan::default());
-            for life in 0..2 {
-                rig.run(async |controller, _| rig.check(controller, &format!("{layout:?}: {crash}, {life}")).await);
-            }
-            ended
+        let ends = power_cut_anywhere(layout, async |rig, controller, runtime| {
+            let device = rig.fill(controller).await.unwrap();
+            rig.over(controller, &*device, runtime).await.unwrap();
         });
-        assert!(ended.is_some_and(|crashes| crashes > 200), "{layout:?}: it ends after {ended:?} operations");
+        assert!(ends > 200, "{layout:?}: it ends after {ends} operations");
     }
 }
 
@@ -107,38 +97,10 @@ fn a_second_power_cut_loses_nothing_either() {
 
 #[test]
 fn whatever_a_disk_does_nothing_is_lost() {
-    let lasts = Duration::from_millis(20);
-    for what in [
-        FaultKind::WriteError,
-        FaultKind::FlushError,
-        FaultKind::Dead,
-        FaultKind::LostWrite,
-        FaultKind::TornWrite,
-        FaultKind::MisdirectedWrite,
-        FaultKind::Refuses { lasts },
-        FaultKind::Stall { lasts },
-    ] {
-        for op in (1..160).step_by(3) {
-            let rig = Rig::new(4, 0, Layout::Mirror);
-            let disk = format!("disk{}", op / 3 % 4);
-            let fault = Fault { disk, when: When::Op(op), what: what.clone() };
-            let case = format!("{fault:?}");
-            let acknowledged = Cell::new(false);
-            rig.run(async |controller, runtime| {
-                let device = rig.fill(controller).await.unwrap();
-                rig.sim.set_plan(&FaultPlan { faults: vec![fault], ..FaultPlan::default() });
-                rig.over(controller, &*device, runtime).await.unwrap_or_else(|error| panic!("{case}: {error}"));
-                rig.flush(&*device).await.unwrap_or_else(|error| panic!("{case}: {error}"));
-                acknowledged.set(true);
-            });
-            assert!(acknowledged.get(), "{case}");
-            rig.sim.set_plan(&FaultPlan::default());
-            for disk in &rig.disks {
-                disk.revive();
-            }
-            rig.run(async |controller, _| rig.check(controller, &case).await);
-        }
-    }
+    let begin = async |rig: &Rig, controller: &Controller| rig.fill(controller).await.unwrap();
+    whatever_a_disk_does((160, 3), begin, async |rig, controller, device, runtime| {
+        rig.over(controller, device, runtime).await
+    });
 }
 
 /// What the disks wrote for a stream over the whole volume, for each byte of it.
@@ -313,18 +275,8 @@ fn a_disk_that_is_away_takes_no_more_with_it_than_it_had() {
             let refused = start(false).await.err().unwrap().to_string();
             assert!(refused.contains("--degraded"), "{refused}");
             let controller = start(true).await.unwrap();
-            let device = controller.open_volume("v").unwrap();
-            let (mut lost, mut there) = (0, 0);
-            for block in 0..at(REGIONS) {
-                match device.read((block * BLOCK) as u64, BLOCK).await {
-                    Ok(bytes) => {
-                        let byte = *rig.versions.borrow()[block].last().unwrap();
-                        assert!(bytes.contiguous().iter().all(|one| *one == byte), "{end}: block {block}");
-                        there += 1;
-                    }
-                    Err(_) => lost += 1,
-                }
-            }
+            let lost = rig.lost(&controller).await.len();
+            let there = at(REGIONS) - lost;
             assert!(lost >= 2 * REGION && there >= 4 * REGION, "{end}: {lost} are lost, {there} are there");
         });
     }
@@ -382,19 +334,8 @@ fn what_rots_where_the_log_says_it_lies_is_lost_and_nothing_else() {
         rig.disks[0].inject(if rots { FaultKind::BitRot(bytes, 3) } else { FaultKind::ReadError(bytes) });
         let mut lost = Vec::new();
         rig.run(async |controller, _| {
+            lost = rig.lost(controller).await;
             let device = controller.open_volume("v").unwrap();
-            for block in 0..at(REGIONS) {
-                let Ok(bytes) = device.read((block * BLOCK) as u64, BLOCK).await else {
-                    lost.push(block);
-                    continue;
-                };
-                let byte = *rig.versions.borrow()[block].last().unwrap();
-                assert!(
-                    bytes.contiguous().iter().all(|one| *one == byte),
-                    "block {block} is {}",
-                    bytes.contiguous()[0]
-                );
-            }
             rig.put(&*device, bad, 1, 4).await.unwrap();
             rig.flush(&*device).await.unwrap();
             rig.check(controller, "written again").await;
