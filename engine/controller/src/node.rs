@@ -249,6 +249,7 @@ impl Node {
         Ok(each.into_iter().fold(Space::default(), |sum, space| Space {
             volume_bytes: sum.volume_bytes + space.volume_bytes,
             hot_bytes: sum.hot_bytes + space.hot_bytes,
+            borrowed_bytes: sum.borrowed_bytes + space.borrowed_bytes,
             snapshot_bytes: sum.snapshot_bytes + space.snapshot_bytes,
         }))
     }

@@ -71,7 +71,7 @@ struct Everyone {
 }
 
 impl Others for Everyone {
-    fn give_back(&self) -> Local<'static, ()> {
+    fn give_back(&self) -> Local<'static, bool> {
         let doors = Arc::clone(&self.doors);
         Box::pin(async move {
             let each = doors.iter().map(|door| {
@@ -79,9 +79,14 @@ impl Others for Everyone {
                     Box::pin(async move { controller.store().give_back().await })
                 })
             });
-            for error in join_all(each).await.into_iter().filter_map(|done| done.flatten().err()) {
-                tracing::debug!(%error, "what was given up lately is not free yet");
+            let mut more = false;
+            for done in join_all(each).await {
+                match done.flatten() {
+                    Ok(returned) => more |= returned,
+                    Err(error) => tracing::debug!(%error, "what was given up lately is not free yet"),
+                }
             }
+            more
         })
     }
 

@@ -12,6 +12,7 @@
 use crate::check::Report;
 use crate::destage::{Destination, Flight};
 use crate::extent::{Dirty, Extent, Pins};
+use crate::loan::Loan;
 use crate::record::{HotBlock, Record};
 use crate::store::{Freed, Inner};
 use crate::tables::{HotPlace, VolumeState};
@@ -45,10 +46,14 @@ pub(crate) struct HotArea {
     pub no_cold_until: Cell<Duration>,
     /// Writes have found no writable track.
     pub wanted: Cell<bool>,
+    /// They wait for the area to grow.
+    pub awaited: Cell<bool>,
     /// Until then it does not grow: the pool was full.
     pub full_until: Cell<Duration>,
     /// The migrator has something to look at.
     pub migrator: Notify,
+    /// What it has beyond its share.
+    pub loan: Loan,
 }
 
 impl HotArea {
@@ -59,8 +64,10 @@ impl HotArea {
             cold_stripes: RefCell::default(),
             no_cold_until: Cell::default(),
             wanted: Cell::new(false),
+            awaited: Cell::new(false),
             full_until: Cell::default(),
             migrator: Notify::new(),
+            loan: Loan::default(),
         }
     }
 
@@ -131,6 +138,7 @@ impl Inner {
             self.hot.wanted.set(true);
             self.hot.migrator.notify_one();
             let grows = self.hot_can_grow();
+            self.hot.awaited.set(grows);
             // A checkpoint gives it room soon; but what a checkpoint waits for does not wait for one.
             let comes = !grows
                 && self.stripes.parity_below.get().is_none()
@@ -316,7 +324,7 @@ impl Inner {
 
     /// True when slots, or blocks of fast copies, wait for a checkpoint that are wanted soon.
     pub fn wants_checkpoint(&self) -> bool {
-        self.hot.table.borrow().wants_tail() || self.tier.waits()
+        self.hot.table.borrow().wants_tail() || self.tier.waits() || self.loan_waits()
     }
 
     /// Reads both copies of the blocks of an extent that lie in the hot area, and writes those again that have a bad one.
@@ -374,8 +382,13 @@ impl Inner {
     /// Replays that blocks were put into the hot area, or left it.
     pub fn replay_hot_blocks(&self, blocks: &[HotBlock], lsn: Lsn) {
         for block in blocks {
-            self.hot.table.borrow_mut().fill(block.id, block.owner);
-            self.note_slot(block.owner, block.id);
+            if self.hot.table.borrow().extent(block.id.born).is_some() {
+                self.hot.table.borrow_mut().fill(block.id, block.owner);
+                self.note_slot(block.owner, block.id);
+            } else if let Some(volume) = self.tables.borrow().volumes.get(&block.owner.volume) {
+                // The tables know already that its extent is gone: it has left that since, for its place or another slot.
+                volume.hot.borrow_mut().remove(&block.owner.block);
+            }
             if let Some(old) = block.old {
                 self.hot.table.borrow_mut().give_up(old, lsn.0 + 1);
             }

@@ -37,6 +37,7 @@ mod hopeless;
 mod hot;
 mod journals;
 mod life;
+mod loan;
 mod migrate;
 mod open;
 mod owner;

@@ -45,6 +45,7 @@ impl Inner {
         self.tidy.tidier.notify_one();
         self.tier.wake.notify_one();
         self.hot.migrator.notify_one();
+        self.hot.loan.news.notify_one();
         self.rebuilder.notify_one();
     }
 }

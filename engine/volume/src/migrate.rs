@@ -9,7 +9,8 @@
 
 use crate::checkpoint::TABLES_FOR_GROUPS;
 use crate::cool::ColdStripe;
-use crate::policy::{Migration, hot_extents, migration};
+use crate::loan::LOOK;
+use crate::policy::{Migration, hot_extents, hot_extents_most, migration};
 use crate::record::Record;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
@@ -76,11 +77,27 @@ impl Inner {
         while cooling.next().await.is_some() {}
     }
 
-    /// True while the hot area has less than its share of the disks, and the pool has not refused.
+    /// True while the hot area has less than its share of the disks, or may borrow, and the pool has not refused.
     pub fn hot_can_grow(&self) -> bool {
+        let most = if self.may_borrow() { hot_extents_most(self.array.extent_bytes(), &self.settings.hot) } else { 0 };
         !self.is_stopping()
             && self.runtime.now() >= self.hot.full_until.get()
-            && self.hot.table.borrow().extents().count() < self.hot_limit()
+            && self.hot.table.borrow().count() < most.max(self.hot_share())
+    }
+
+    /// The pairs on which it is to grow before cold blocks are moved, best first: as it has not had its share yet, or as writes find
+    /// few tracks there.
+    fn hot_is_to_grow(&self) -> Vec<Pair> {
+        if !self.hot_can_grow() {
+            return Vec::new();
+        }
+        let hot = self.hot.table.borrow();
+        let lacks_share = hot.count() < self.hot_share();
+        let is_low = |pair: &Pair| hot.coming(*pair) < self.settings.hot.enough(hot.tracks_of(*pair) as u32);
+        let mut pairs = self.ring();
+        pairs.retain(|pair| lacks_share || self.hot.wanted.get() || is_low(pair));
+        pairs.sort_by_key(|pair| hot.extents_of(*pair));
+        pairs
     }
 
     /// True when a volume has use for the hot area, as one has that holds something or soon will: it takes its share of the
@@ -97,20 +114,22 @@ impl Inner {
         for born in empty {
             self.give_up_hot_extent(born);
         }
-        self.hot.table.borrow().extents().count() > 0
+        self.hot.table.borrow().count() > 0
     }
 
-    /// The most extents of this controller's hot area: at least one on each pair.
-    fn hot_limit(&self) -> usize {
+    /// The extents that this controller's hot area has in any case: as many on each pair, and at least one.
+    pub fn hot_share(&self) -> usize {
         let disks = self.data_disks();
         let extents: u64 =
             disks.iter().filter_map(|disk| self.array.member(*disk)).map(|disk| u64::from(disk.plan.extents)).sum();
         let share = extents / u64::from(self.controllers.max(1));
-        hot_extents(share, self.array.extent_bytes(), &self.settings.hot).max(self.ring().len() as u64) as usize
+        let (share, pairs) =
+            (hot_extents(share, self.array.extent_bytes(), &self.settings.hot) as usize, self.ring().len());
+        (share / pairs.max(1)).max(1) * pairs
     }
 
     /// Chained declustering: each disk's first half is mirrored on the next one's second half.
-    fn ring(&self) -> Vec<Pair> {
+    pub fn ring(&self) -> Vec<Pair> {
         let disks = self.data_disks();
         match disks.len() {
             0 | 1 => Vec::new(),
@@ -131,28 +150,33 @@ impl Inner {
         if !self.hot.wanted.get() && !self.hot_is_due() {
             return Step::Rest(self.give_up_unused().then_some(BUSY));
         }
-        if self.hot_can_grow() {
-            let hot = self.hot.table.borrow();
-            let mut pairs = self.ring();
-            pairs.sort_by_key(|pair| hot.extents_of(*pair));
+        let pairs = self.hot_is_to_grow();
+        if !pairs.is_empty() {
             return Step::Grow(pairs);
         }
         self.hot.wanted.set(false);
+        if self.hot.awaited.take() {
+            // It could have grown when writes began to wait for that.
+            self.destager.notify_one();
+        }
         let hot = self.hot.table.borrow();
-        if hot.wants_tail() {
+        if hot.wants_tail() || self.loan_waits() {
             self.checkpointer.notify_one();
         }
         let mut facts: Vec<_> = hot.pairs().into_iter().map(|pair| (hot.coming(pair), pair)).collect();
         facts.sort_unstable();
         drop(hot);
-        let grows = self.hot_can_grow();
+        let returns = self.returns_loan();
+        if returns {
+            self.return_empty();
+        }
         let mut wants = false;
         for (tracks, pair) in facts.into_iter().filter(|(_, pair)| !busy.contains(pair)) {
             let all = self.hot.table.borrow().tracks_of(pair) as u32;
             let enough = self.settings.hot.enough(all);
             // The queue of a disk puts migration behind all else.
             let idle = self.array.has_queues(&[pair.0, pair.1]) || self.array.queue_of(pair) == 0;
-            match migration(tracks, enough, idle, grows) {
+            match migration(tracks, enough, idle, returns) {
                 Migration::Rest => {}
                 Migration::Later => wants = true,
                 Migration::Now { urgent, any } => {
@@ -164,16 +188,22 @@ impl Inner {
                 }
             }
         }
-        Step::Rest(wants.then_some(BUSY))
+        let loan = (self.loan() > 0).then_some(LOOK);
+        Step::Rest(if wants { Some(BUSY) } else { loan })
     }
 
     /// Takes an extent into the hot area, on the first pair of disks that has one; where none has, it is not asked for a
     /// while.
     async fn grow_hot_somewhere(&self, pairs: Vec<Pair>) {
+        let borrows = self.hot.table.borrow().count() >= self.hot_share();
         for pair in pairs {
-            if self.grow_hot(pair).await.is_ok() {
-                return;
+            if borrows && !self.has_plenty(pair).await || self.grow_hot(pair).await.is_err() {
+                continue;
             }
+            if borrows {
+                self.hot.loan.news.notify_one();
+            }
+            return;
         }
         self.hot.full_until.set(self.runtime.now() + FULL);
     }
@@ -205,36 +235,13 @@ impl Inner {
     /// extents of which nothing is left but blocks that were not: they cannot be read, or nobody may write to their volume.
     pub async fn evacuate(&self, extents: &[u64]) -> Result<Vec<u64>> {
         for born in extents {
-            self.hot.table.borrow_mut().leave(*born);
+            self.hot.table.borrow_mut().leave(*born, true);
         }
         let mut staying = BTreeMap::new();
         for born in extents {
-            let (begun, mut bytes) = (self.begin_rebuild(), 0);
-            let owners = self.hot.table.borrow().extent(*born).map(HotExtent::owners).unwrap_or_default();
-            let mut blocks: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-            for Owner { volume, block } in owners.into_iter().flatten() {
-                blocks.entry(volume).or_default().insert(block);
-            }
-            for (volume, blocks) in blocks {
-                let Some(state) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
-                let read = self.read_to_cool(&state, blocks.clone(), Urgency::Buffer).await;
-                let found: BTreeSet<_> = read.iter().map(|(block, ..)| *block).collect();
-                // One in the write buffer is not read either, and goes elsewhere by itself.
-                let here = |block: u64| {
-                    state.slot(block).is_some_and(|id| id.born == *born) && !state.dirty.borrow().contains_key(&block)
-                };
-                let mut stays = blocks.difference(&found).filter(|block| here(**block)).count();
-                for (block, id, data) in read {
-                    self.make_room(BLOCK_BYTES_U64).await?;
-                    if state.slot(block) == Some(id) && self.write_anew(&state, block, data) {
-                        bytes += BLOCK_BYTES_U64;
-                    } else {
-                        // As those of a volume that is lost.
-                        stays += usize::from(here(block));
-                    }
-                }
-                *staying.entry(*born).or_insert(0) += stays;
-            }
+            let begun = self.begin_rebuild();
+            let (stays, bytes) = self.write_hot_anew(*born).await?;
+            staying.insert(*born, stays);
             let rest = self.rest_of_rebuild(begun, bytes);
             if !rest.is_zero() {
                 select(self.runtime.sleep(rest), std::pin::pin!(self.rebuilder.notified())).await;
@@ -258,6 +265,36 @@ impl Inner {
         Ok(stuck)
     }
 
+    /// Writes the blocks of a hot extent anew: how many stay there, and bytes that were written.
+    pub async fn write_hot_anew(&self, born: u64) -> Result<(usize, u64)> {
+        let owners = self.hot.table.borrow().extent(born).map(HotExtent::owners).unwrap_or_default();
+        let mut blocks: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+        for Owner { volume, block } in owners.into_iter().flatten() {
+            blocks.entry(volume).or_default().insert(block);
+        }
+        let (mut stays, mut bytes) = (0, 0);
+        for (volume, blocks) in blocks {
+            let Some(state) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
+            let read = self.read_to_cool(&state, blocks.clone(), Urgency::Buffer).await;
+            let found: BTreeSet<_> = read.iter().map(|(block, ..)| *block).collect();
+            // One in the write buffer is not read either, and goes elsewhere by itself.
+            let here = |block: u64| {
+                state.slot(block).is_some_and(|id| id.born == born) && !state.dirty.borrow().contains_key(&block)
+            };
+            stays += blocks.difference(&found).filter(|block| here(**block)).count();
+            for (block, id, data) in read {
+                self.make_room(BLOCK_BYTES_U64).await?;
+                if state.slot(block) == Some(id) && self.write_anew(&state, block, data) {
+                    bytes += BLOCK_BYTES_U64;
+                } else {
+                    // As those of a volume that is lost.
+                    stays += usize::from(here(block));
+                }
+            }
+        }
+        Ok((stays, bytes))
+    }
+
     /// Writes a block of the hot area as if a client had: it gets another slot. True when it was written.
     fn write_anew(&self, volume: &Rc<VolumeState>, block: u64, data: Bufs) -> bool {
         let (index, inside) = self.split(block);
@@ -267,7 +304,8 @@ impl Inner {
         Checksum::of(&data.contiguous()) == expected && self.write_again(volume, &extent, block, data, expected)
     }
 
-    fn give_up_hot_extent(&self, born: u64) {
+    /// Gives an extent that is empty back to the pool.
+    pub fn give_up_hot_extent(&self, born: u64) {
         let lsn = self.append(&Record::HotExtentGone { born });
         if let Some(extent) = self.hot.table.borrow_mut().remove(born) {
             self.freed.borrow_mut().push(Freed::places(extent.places, Lsn(lsn.0 + 1)));

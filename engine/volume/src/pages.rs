@@ -129,6 +129,15 @@ impl Inner {
         Ok(())
     }
 
+    /// True where a volume has a page of which the newest version may be on one of its disks only.
+    pub fn is_uneven(&self, volume: &VolumeState) -> bool {
+        let is_its = |page: &Uneven| match page {
+            Uneven::Extent(extent) => volume.extent(extent.owner.index).is_some_and(|now| Rc::ptr_eq(&now, extent)),
+            _ => false,
+        };
+        self.uneven.borrow().iter().any(is_its)
+    }
+
     /// True while a page's places are its own. Those of an extent are held with it.
     fn is_kept(&self, page: &Uneven) -> bool {
         match page {

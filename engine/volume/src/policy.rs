@@ -72,7 +72,23 @@ pub fn rebuild_rest(took: Duration, bytes: u64, busy: bool, limit_bytes_per_s: u
 /// for each copy, and what its table may take of memory.
 pub fn hot_extents(disk_extents: u64, extent_bytes: u64, settings: &HotSettings) -> u64 {
     let share = disk_extents * u64::from(settings.share_permille) / 1000 / 2;
-    share.min(settings.limit_bytes / extent_bytes.max(1))
+    share.min(hot_extents_most(extent_bytes, settings) as u64)
+}
+
+/// Mirrored extents that a controller's hot area never has more of, but for one on each pair of disks: its table lies in memory.
+pub fn hot_extents_most(extent_bytes: u64, settings: &HotSettings) -> usize {
+    (settings.limit_bytes / extent_bytes.max(1)) as usize
+}
+
+/// True where the hot area may have more than its share on a disk with so many free extents of `all`: others find more than a
+/// quarter of it free.
+pub fn is_plenty(free: u32, all: u32) -> bool {
+    free > all / 4
+}
+
+/// True where the hot area returns what it has beyond its share on a disk: less than an eighth of it is left for others.
+pub fn is_scarce(free: u32, all: u32) -> bool {
+    free < all.div_ceil(8)
 }
 
 /// Whether cold blocks of a pair of disks go to their places.
@@ -92,9 +108,12 @@ pub enum Migration {
 }
 
 /// Decides on a pair with `writable` tracks: with `enough` of them it rests; with few it migrates beside whatever goes on;
-/// else only while its disks are `idle`. While the hot area still `grows`, nobody is in want.
-pub fn migration(writable: u32, enough: u32, idle: bool, grows: bool) -> Migration {
-    if grows || writable >= enough {
+/// else only while its disks are `idle`. When the hot area `returns` what it has beyond its share, all blocks go, as long as the
+/// disks are idle.
+pub fn migration(writable: u32, enough: u32, idle: bool, returns: bool) -> Migration {
+    if returns {
+        if idle { Migration::Now { urgent: false, any: true } } else { Migration::Later }
+    } else if writable >= enough {
         Migration::Rest
     } else if writable <= enough / 8 {
         Migration::Now { urgent: true, any: writable == 0 }
@@ -137,6 +156,14 @@ mod tests {
     }
 
     #[test]
+    fn the_hot_area_borrows_what_is_plenty_and_returns_what_is_scarce() {
+        for (free, plenty, scarce) in [(26, true, false), (25, false, false), (13, false, false), (12, false, true)] {
+            assert_eq!((is_plenty(free, 100), is_scarce(free, 100)), (plenty, scarce), "{free}");
+        }
+        assert!(is_scarce(0, 3) && !is_scarce(1, 3) && is_plenty(1, 3), "a small disk");
+    }
+
+    #[test]
     fn groups_fit_as_their_disks_allow() {
         for (width, free, groups) in [
             (1, &[3, 4][..], 7),
@@ -158,6 +185,7 @@ mod tests {
         assert_eq!(at(79, true), Migration::Now { urgent: false, any: false });
         assert_eq!(at(10, false), Migration::Now { urgent: true, any: false });
         assert_eq!(at(0, false), Migration::Now { urgent: true, any: true });
-        assert_eq!(migration(0, 80, true, true), Migration::Rest, "it grows");
+        assert_eq!(migration(80, 80, true, true), Migration::Now { urgent: false, any: true }, "it returns");
+        assert_eq!(migration(80, 80, false, true), Migration::Later, "not while somebody uses the disks");
     }
 }

@@ -198,20 +198,22 @@ impl Inner {
         }
     }
 
-    /// The pool is full for the group of an extent: it is allocated in what deleted snapshots leave behind, those of other controllers,
-    /// too, where a snapshot may go, or else one goes, or the error stays.
+    /// The pool is full for the group of an extent: it is allocated in what all controllers give back, or else a snapshot goes, where one
+    /// may, or the error stays.
     pub async fn drop_oldest_or(&self, volume: &Rc<VolumeState>, index: u32, full: Error) -> Result<()> {
         self.note_full();
         self.tidy_all().await?;
-        if self.others_give_back().await || !self.freed.borrow().is_empty() {
+        // What others give back is room on disks: tables that are full stay so.
+        let may_help =
+            self.data_disks().len() >= volume.shape.width() && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
+        let mut more = true;
+        while more {
+            more = may_help && self.all_give_back().await;
             match self.map_into_free(volume, index).await {
                 Err(error) if error.kind() == Kind::Full => {}
                 done => return done,
             }
         }
-        // What a snapshot leaves behind is room on disks: tables that are full stay so.
-        let may_help =
-            self.data_disks().len() >= volume.shape.width() && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
         if may_help && self.drop_oldest().await? { Ok(()) } else { Err(full) }
     }
 
@@ -267,7 +269,7 @@ impl Inner {
         let group_bytes = Self::bytes_of(self.group_blocks(volume));
         let has = u64::from(volume.mapped() / volume.shape.extents());
         let lacks = size_bytes.div_ceil(group_bytes).saturating_sub(has);
-        let mut room = Vec::new();
+        let (mut room, mut asked) = (Vec::new(), false);
         while (room.len() as u64) < lacks {
             if let Err(gone) = volume.check_there() {
                 self.put_back_all(room).await?;
@@ -276,12 +278,16 @@ impl Inner {
             let refused = match self.allocate_group(volume.shape).await {
                 Ok(places) => {
                     room.push(places);
+                    asked = false;
                     continue;
                 }
                 Err(error) => error,
             };
-            let may_drop = refused.kind() == Kind::Full && self.data_disks().len() >= volume.shape.width();
-            let dropped = if may_drop { self.drop_oldest().await } else { Ok(false) };
+            let is_full = refused.kind() == Kind::Full && self.data_disks().len() >= volume.shape.width();
+            if is_full && (self.all_give_back().await || !std::mem::replace(&mut asked, true)) {
+                continue;
+            }
+            let dropped = if is_full { self.drop_oldest().await } else { Ok(false) };
             if !matches!(dropped, Ok(true)) {
                 self.put_back_all(room).await?;
                 return Err(dropped.err().unwrap_or(refused));

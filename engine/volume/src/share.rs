@@ -126,9 +126,16 @@ impl Share {
     pub async fn available(&self, device: DeviceId) -> Result<u32> {
         let known = self.device(device).await?;
         if known.method.reserved() == 0 {
-            known.looks.set(known.looks.get() + 1);
-            known.free.set(self.pool.free(device).await?);
+            return self.look(device).await;
         }
+        Ok(known.free.get() + known.method.reserved())
+    }
+
+    /// The same as it is now, whatever is at hand.
+    pub async fn look(&self, device: DeviceId) -> Result<u32> {
+        let known = self.device(device).await?;
+        known.looks.set(known.looks.get() + 1);
+        known.free.set(self.pool.free(device).await?);
         Ok(known.free.get() + known.method.reserved())
     }
 

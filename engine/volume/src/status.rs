@@ -79,8 +79,10 @@ pub struct VolumeStatus {
 pub struct Space {
     /// Volumes and clones, at home.
     pub volume_bytes: u64,
-    /// The mirrored hot areas.
+    /// The mirrored hot areas, without what they have borrowed.
     pub hot_bytes: u64,
+    /// What the hot areas have borrowed, which counts as free.
+    pub borrowed_bytes: u64,
     /// PoolVOLs: versions of blocks that are there besides, because snapshots see others.
     pub snapshot_bytes: u64,
 }
@@ -89,8 +91,10 @@ impl Store {
     /// What takes the space.
     pub fn space(&self) -> Space {
         let extent_bytes = self.inner.array.extent_bytes();
-        let hot = self.inner.hot.table.borrow().extents().map(|(_, extent)| extent.places.len() as u64).sum::<u64>();
-        let mut space = Space { hot_bytes: hot * extent_bytes, ..Space::default() };
+        let mirrored_bytes = |extents: usize| 2 * extents as u64 * extent_bytes;
+        let borrowed_bytes = mirrored_bytes(self.inner.loan());
+        let hot_bytes = mirrored_bytes(self.inner.hot.table.borrow().count()) - borrowed_bytes;
+        let mut space = Space { hot_bytes, borrowed_bytes, ..Space::default() };
         for volume in self.inner.tables.borrow().volumes.homes().values() {
             let (width, columns) = volume.shape.cost();
             let raw_bytes = u64::from(volume.mapped()) * extent_bytes / columns * width;

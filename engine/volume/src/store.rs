@@ -158,7 +158,7 @@ impl Store {
             journal_bytes: usage.ring_bytes,
             journal_used_bytes: usage.used_bytes,
             hot_bytes: self.inner.hot.table.borrow().occupied() as u64 * BLOCK_BYTES_U64,
-            hot_limit_bytes: self.inner.hot.table.borrow().extents().count() as u64 * self.inner.array.extent_bytes(),
+            hot_limit_bytes: self.inner.hot.table.borrow().count() as u64 * self.inner.array.extent_bytes(),
             ..self.inner.counts.get()
         }
     }
@@ -178,9 +178,9 @@ impl Store {
         self.inner.data_disks()
     }
 
-    /// Extents of a disk that this controller leased and does not use yet.
+    /// Extents of a disk that this controller leased and does not use yet, or has lent to the hot area.
     pub fn leased(&self, device: DeviceId) -> u32 {
-        self.inner.share.reserved(device)
+        self.inner.share.reserved(device) + self.inner.loan_on(device)
     }
 
     /// How the pool is shared, and what that has cost since the start.
@@ -214,6 +214,7 @@ impl Store {
     /// Only once every controller has told what it holds.
     pub fn begin_upkeep(&self) {
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).migrate_for_ever()));
+        self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).return_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).rebuild_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tidy_for_ever()));
         self.inner.runtime.spawn(Box::pin(Rc::clone(&self.inner).tier_for_ever()));

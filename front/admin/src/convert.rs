@@ -168,6 +168,7 @@ impl Pool {
             free_bytes: info.free_bytes,
             volume_bytes: space.volume_bytes,
             hot_bytes: space.hot_bytes,
+            borrowed_bytes: space.borrowed_bytes,
             snapshot_bytes: space.snapshot_bytes,
             passed_percent,
             disks,

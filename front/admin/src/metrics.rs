@@ -48,6 +48,7 @@ fn describe() {
     describe_gauge!("kura_pool_free_bytes", Unit::Bytes, "Raw bytes for volumes' data that nobody holds");
     describe_gauge!("kura_pool_volume_bytes", Unit::Bytes, "Raw bytes that volumes and clones hold");
     describe_gauge!("kura_pool_hot_bytes", Unit::Bytes, "Raw bytes of the mirrored area of hot-mirrored volumes");
+    describe_gauge!("kura_pool_borrowed_bytes", Unit::Bytes, "Of the free ones, what that area has borrowed");
     describe_gauge!("kura_pool_snapshot_bytes", Unit::Bytes, "Raw bytes that are held because of snapshots");
     describe_gauge!("kura_pool_passed_percent", "The highest threshold that the pool's use has passed; 0 is none");
     describe_gauge!("kura_disk_healthy", "1 when the disk is in use, 0 when it is failed or missing");
@@ -97,6 +98,7 @@ fn tell_node(status: &Status) {
     gauge!("kura_pool_free_bytes").set(status.pool.free_bytes as f64);
     gauge!("kura_pool_volume_bytes").set(status.pool.volume_bytes as f64);
     gauge!("kura_pool_hot_bytes").set(status.pool.hot_bytes as f64);
+    gauge!("kura_pool_borrowed_bytes").set(status.pool.borrowed_bytes as f64);
     gauge!("kura_pool_snapshot_bytes").set(status.pool.snapshot_bytes as f64);
     gauge!("kura_pool_passed_percent").set(status.pool.passed_percent.unwrap_or(0));
 }

@@ -296,12 +296,15 @@ pub struct Pool {
     pub extent_bytes: u64,
     /// Raw bytes for volumes' data on healthy disks.
     pub data_bytes: u64,
-    /// Raw bytes of these that nobody holds.
+    /// Raw bytes of these that nobody holds, or only until somebody wants them.
     pub free_bytes: u64,
+    /// Of `free_bytes`, what the mirrored area of volumes of layout `hot-mirror` has borrowed.
+    #[serde(default)]
+    pub borrowed_bytes: u64,
     /// Raw bytes of these that volumes and clones hold.
     #[serde(default)]
     pub volume_bytes: u64,
-    /// Raw bytes of these in the mirrored area of volumes of layout `hot-mirror`.
+    /// Raw bytes of these in the mirrored area of volumes of layout `hot-mirror`, without what it has borrowed.
     #[serde(default)]
     pub hot_bytes: u64,
     /// Raw bytes of these that are held because snapshots see other data than their volumes have.

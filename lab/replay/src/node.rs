@@ -124,6 +124,7 @@ struct HotNumbers {
     enough_tracks: u32,
     eager: bool,
     by_stripe: bool,
+    borrows: bool,
 }
 
 /// Disks of a node, to which more may come.

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 pub struct Hot {
     /// Where numbers that are not given come from.
     pub preset: Preset,
-    /// The most of the data disks that the hot area takes, in thousandths.
+    /// The hot area's share of the data disks, in thousandths.
     pub share_permille: Option<Spanned<u16>>,
     /// The most that it holds for each controller, one copy counted.
     pub limit: Option<Spanned<Size>>,
@@ -31,6 +31,8 @@ pub struct Hot {
     pub eager: Option<bool>,
     /// Whether blocks whose cold places share a stripe migrate together.
     pub by_stripe: Option<bool>,
+    /// Whether it takes more than its share while the pool has room.
+    pub borrow: Option<bool>,
 }
 
 /// Numbers that go together.
@@ -68,6 +70,7 @@ impl Hot {
             enough_tracks: value(self.enough_tracks.as_ref(), preset.enough_tracks),
             eager: self.eager.unwrap_or(preset.eager),
             by_stripe: self.by_stripe.unwrap_or(preset.by_stripe),
+            borrows: self.borrow.unwrap_or(preset.borrows),
         }
     }
 

@@ -109,6 +109,38 @@ fn a_hot_mirror_outlives_a_disk_and_kills() {
     assert!(check.contains("all is well"), "{check}");
 }
 
+/// What the mirrored area has beyond its share is there for who wants it while others write, and comes back after a kill.
+#[test]
+fn a_hot_mirror_borrows_what_is_free() {
+    let home = Home::new();
+    std::fs::write(home.path("kura.toml"), "[pool.hot]\nshare_permille = 1\n").expect("a configuration");
+    let mut server = home.serve_with(&["--config", "kura.toml"]);
+    for name in ["v", "w"] {
+        home.ok(&["volume", "create", name, "--size", "256M"]);
+    }
+    let status = |key: &str| json(&home, &["pool", "status"])[key].as_u64().expect("bytes");
+    // It is never quiet.
+    let mut others = tool("fio");
+    others.args(["--name=others", "--ioengine=nbd", "--bs=4k", "--rw=randwrite", "--iodepth=16", "--size=256M"]);
+    others.args(["--time_based", "--runtime=600"]).arg(format!("--uri={}", home.uri("w")));
+    let mut others =
+        others.current_dir(home.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("fio");
+    ok(fio(&home, "before", "0").arg("--do_verify=0"));
+    eventually(Duration::from_mins(2), "much is borrowed", || status("borrowed_bytes") > 128 * MIB);
+    let extents = status("free_bytes") / status("extent_bytes") / 2;
+    let size = format!("{}M", (extents - 12) * 4);
+    home.ok(&["volume", "create", "thick", "--size", &size, "--thick", "--layout", "mirror"]);
+    eventually(Duration::from_mins(2), "it is given back", || status("borrowed_bytes") < 128 * MIB);
+    server.kill();
+    assert!(!others.wait().expect("fio").success(), "the server was killed under it");
+    let _server = home.serve();
+    ok(fio(&home, "before", "0").arg("--verify_only"));
+    eventually(Duration::from_mins(2), "nothing is borrowed", || status("borrowed_bytes") == 0);
+    ok(fio(&home, "before", "0").arg("--verify_only"));
+    let check = home.ok(&["check"]);
+    assert!(check.contains("all is well"), "{check}");
+}
+
 #[test]
 fn floating_data_and_parity_outlive_kills_and_a_disk() {
     let home = Home::new();

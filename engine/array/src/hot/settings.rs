@@ -3,7 +3,7 @@
 /// How the hot area is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotSettings {
-    /// The most of the data disks that the hot area takes, in thousandths.
+    /// The hot area's share of the data disks, in thousandths: so much it has in any case.
     pub share_permille: u16,
     /// The most a controller's hot area holds, in bytes, one copy counted: its table lies in memory, whatever the disks have.
     pub limit_bytes: u64,
@@ -21,6 +21,8 @@ pub struct HotSettings {
     pub eager: bool,
     /// Migrates blocks whose cold places share a stripe together, wherever in the hot area they lie.
     pub by_stripe: bool,
+    /// Takes more than its share while the pool has room, instead of moving cold blocks, and returns it when the room is wanted.
+    pub borrows: bool,
 }
 
 impl HotSettings {
@@ -40,9 +42,17 @@ impl HotSettings {
         enough_tracks: 80,
         eager: true,
         by_stripe: true,
+        borrows: true,
     };
 
     /// The paper's: tracks of 50 sectors of 2 KB, which are 25 blocks, and 7 blocks a write.
-    pub const MOGI1996: Self =
-        Self { limit_bytes: u64::MAX, track_slots: 25, batch: 7, eager: false, by_stripe: false, ..Self::TODAY };
+    pub const MOGI1996: Self = Self {
+        limit_bytes: u64::MAX,
+        track_slots: 25,
+        batch: 7,
+        eager: false,
+        by_stripe: false,
+        borrows: false,
+        ..Self::TODAY
+    };
 }

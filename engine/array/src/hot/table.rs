@@ -4,6 +4,7 @@ use crate::hot::page::HotPage;
 use crate::hot::settings::HotSettings;
 use crate::layout::Places;
 use kura_block::{DeviceId, Reader, Result, Writer};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A slot of the hot area.
@@ -79,13 +80,16 @@ pub struct HotExtent {
     pub sequence: u64,
     /// The page differs from the one on the disks.
     pub dirty: bool,
-    /// One of its disks fails or leaves: nothing new goes there.
+    /// It is to be empty, for one of its disks fails or leaves, or the pool wants it: nothing new goes there.
     pub leaving: bool,
     slots: Vec<Slot>,
+    /// Slots that are not free.
+    used: usize,
 }
 
 impl HotExtent {
-    fn pair(&self) -> Pair {
+    /// The disks it lies on.
+    pub fn pair(&self) -> Pair {
         (self.places[0].device, self.places[1].device)
     }
 
@@ -113,7 +117,7 @@ impl HotExtent {
 
     /// True when no slot is anybody's, or may be read by a replay.
     pub fn is_empty(&self) -> bool {
-        self.slots.iter().all(|slot| slot.state == State::Free)
+        self.used == 0
     }
 }
 
@@ -171,8 +175,9 @@ impl HotTable {
             age: 0,
             owner,
         };
-        let slots = owners.into_iter().map(slot).collect();
-        let extent = HotExtent { places, sequence, dirty: true, leaving: false, slots };
+        let slots: Vec<_> = owners.into_iter().map(slot).collect();
+        let used = slots.iter().filter(|slot| slot.state != State::Free).count();
+        let extent = HotExtent { places, sequence, dirty: true, leaving: false, slots, used };
         self.pairs.entry(extent.pair()).or_default().extents += 1;
         self.extents.insert(born, extent);
         self.index(born);
@@ -213,7 +218,7 @@ impl HotTable {
     }
 
     /// Its extents, by birth.
-    pub fn extents(&self) -> impl Iterator<Item = (u64, &HotExtent)> {
+    pub fn extents(&self) -> impl DoubleEndedIterator<Item = (u64, &HotExtent)> {
         self.extents.iter().map(|(born, extent)| (*born, extent))
     }
 
@@ -222,12 +227,32 @@ impl HotTable {
         self.extents.get(&born)
     }
 
-    /// Nothing new goes to an extent any more.
-    pub fn leave(&mut self, born: u64) {
+    /// How many it has.
+    pub fn count(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Nothing new goes to an extent any more; or again, where it is not to be emptied after all.
+    pub fn leave(&mut self, born: u64, leaving: bool) {
         if let Some(extent) = self.extents.get_mut(&born) {
-            extent.leaving = true;
+            extent.leaving = leaving;
         }
         self.index(born);
+    }
+
+    /// Its extents that are not being emptied, those with the fewest slots in use first, but for as many of each pair as it `keeps`.
+    pub fn emptiest(&self, keeps: impl Fn(Pair) -> usize) -> Vec<u64> {
+        let stay = self.extents.iter().filter(|(_, extent)| !extent.leaving);
+        let mut all: Vec<_> = stay.map(|(born, extent)| (extent.used, *born, extent.pair())).collect();
+        // The fullest ones stay.
+        all.sort_unstable_by(|one, other| other.cmp(one));
+        let mut kept: BTreeMap<Pair, usize> = BTreeMap::new();
+        all.retain(|(.., pair)| {
+            let kept = kept.entry(*pair).or_default();
+            *kept += 1;
+            *kept > keeps(*pair)
+        });
+        all.into_iter().rev().map(|(_, born, _)| born).collect()
     }
 
     /// The pairs that can take a batch, and how many writable tracks each has.
@@ -266,6 +291,7 @@ impl HotTable {
         for slot in &taken {
             extent.slots[*slot].state = State::Filling;
         }
+        extent.used += taken.len();
         self.index_track(track);
         taken.into_iter().map(|slot| MirrorId { born: track.0, slot: slot as u16 }).collect()
     }
@@ -310,7 +336,9 @@ impl HotTable {
     fn change(&mut self, id: MirrorId, to: Slot) {
         let Some(extent) = self.extents.get_mut(&id.born) else { return };
         extent.dirty |= extent.slots[usize::from(id.slot)].owner != to.owner;
-        extent.slots[usize::from(id.slot)] = to;
+        let before = std::mem::replace(&mut extent.slots[usize::from(id.slot)], to);
+        extent.used += usize::from(to.state != State::Free);
+        extent.used -= usize::from(before.state != State::Free);
         self.index_track((id.born, usize::from(id.slot / self.settings.track_slots)));
     }
 
@@ -327,7 +355,6 @@ impl HotTable {
     }
 
     /// Slots that wait for the log's tail.
-    #[cfg(test)]
     pub fn given_up(&self) -> usize {
         self.given_up.len()
     }
@@ -395,7 +422,7 @@ impl HotTable {
             if extent.free_in(track.1, &self.settings) >= batch || cold.len() < batch && !any || cold.is_empty() {
                 continue;
             }
-            cold.sort_by_key(|slot| std::cmp::Reverse(extent.slots[*slot].age));
+            cold.sort_by_key(|slot| Reverse(extent.slots[*slot].age));
             cold.truncate(batch);
             return cold.into_iter().map(|slot| MirrorId { born: track.0, slot: slot as u16 }).collect();
         }

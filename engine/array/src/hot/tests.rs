@@ -140,3 +140,28 @@ fn a_page_that_was_not_written_is_written_where_it_was_to_go() {
         assert!(again.sequence > second.sequence && again.sequence % 2 == second.sequence % 2);
     }
 }
+
+#[test]
+fn the_emptiest_extents_are_told() {
+    let mut table = table();
+    table.add(20, places(0, 1), 0, None);
+    table.add(30, places(1, 2), 0, None);
+    let all = |table: &HotTable| table.emptiest(|_| 0);
+    let ids = table.take(PAIR, 2);
+    assert!(!table.extent(10).unwrap().is_empty(), "slots that are being filled are in use");
+    table.fill(ids[0], owner(1));
+    table.fill(ids[1], owner(2));
+    assert_eq!(all(&table), [20, 30, 10]);
+    assert_eq!(table.emptiest(|_| 1), [20], "each pair keeps its fullest one");
+    assert_eq!(table.emptiest(|pair| usize::from(pair == PAIR)), [20, 30]);
+    table.leave(20, true);
+    assert_eq!(all(&table), [30, 10]);
+    table.leave(20, false);
+    assert_eq!(all(&table), [20, 30, 10]);
+    table.cool(ids[1]);
+    table.give_up_at_rest(ids[0]);
+    table.give_up_at_rest(ids[1]);
+    assert!(!table.extent(10).unwrap().is_empty(), "a replay may read them");
+    table.tail_moved(0);
+    assert!(table.extent(10).unwrap().is_empty());
+}

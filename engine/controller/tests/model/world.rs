@@ -148,6 +148,7 @@ impl World {
                     cold_age: 1,
                     eager: draw.random_bool(0.5),
                     by_stripe: seed.is_multiple_of(3),
+                    borrows: draw.random_bool(0.3),
                     ..HotSettings::TODAY
                 },
                 when_full: when_full.unwrap_or_default(),

@@ -2,6 +2,7 @@
 //! several records, and disks that refuse for a moment.
 
 mod checks;
+mod loan;
 mod lost;
 mod pages;
 mod waits;
@@ -9,13 +10,15 @@ mod waits;
 use futures::future::{Either, select, try_join_all};
 use kura_block::{Block, Buf, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
-    Check, Config, Controller, HotSettings, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
-    WhenFull,
+    Check, Config, Controller, HotSettings, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec,
+    VolumeSpec, WhenFull,
 };
+use kura_shared::InProcess;
 use kura_sim::{CrashPoint, Discard, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
 use rand::RngExt;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -42,28 +45,32 @@ impl Rig {
         let slow = (0..slow).map(|at| disk(&format!("slow{at}"), slow_mib));
         let disks: Vec<_> = [disk("fast0", 48), disk("fast1", 48)].into_iter().chain(slow).collect();
         let rig = Self { sim, disks, extent_bytes, settings };
-        rig.format([9; 16]);
+        rig.format([9; 16], 1);
         rig
     }
 
     /// Makes a pool of the disks, whatever they have.
-    fn format(&self, uuid: [u8; 16]) {
+    fn format(&self, uuid: [u8; 16], controllers: u16) {
         let Self { extent_bytes, .. } = *self;
-        let pool = PoolSpec { uuid, extent_bytes, controllers: 1, journal_bytes: 8 << 20, floating_percent: 12 };
+        let pool = PoolSpec { uuid, extent_bytes, controllers, journal_bytes: 8 << 20, floating_percent: 12 };
         crate::rig::format(&self.sim, &self.disks, 2, &pool);
     }
 
+    fn config(&self) -> Config {
+        let journal =
+            JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() };
+        Config { settings: self.settings, journal, ..Config::default() }
+    }
+
     async fn open(&self, runtime: &Rc<dyn Runtime>) -> Rc<Controller> {
-        let config = Config {
-            settings: self.settings,
-            journal: JournalLimits {
-                linger: Duration::from_millis(1),
-                batch_bytes: 64 << 10,
-                ..JournalLimits::default()
-            },
-            ..Config::default()
-        };
-        crate::alone::open(&self.disks, runtime, config).await
+        crate::alone::open(&self.disks, runtime, self.config()).await
+    }
+
+    /// All controllers of the pool.
+    async fn start(&self, runtime: &Rc<dyn Runtime>) -> (Node, Vec<Rc<Controller>>) {
+        let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
+        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+        Node::start(&paths, SimDisk::opener(&self.disks), runtime, &shared, self.config()).await.unwrap()
     }
 
     /// Opens the controller and does `work`; then the power goes, unless it went before.

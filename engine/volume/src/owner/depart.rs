@@ -137,6 +137,9 @@ impl Inner {
         if !volume.hot.borrow().is_empty() {
             return Some("some of it lies in the hot area");
         }
+        if self.is_uneven(volume) {
+            return Some("a disk does not read a page of it, which `kura check` writes again");
+        }
         let dirty_table = volume.branch().is_some_and(|branch| branch.pool_vol.table.borrow().dirty().len() > 0);
         let in_stripes = self.stripes.busy.borrow().keys().any(|(id, ..)| *id == volume.id);
         let not_passed = self.last_records.borrow().get(&volume.id).is_some_and(|last| *last >= self.journal().tail());

@@ -48,8 +48,8 @@ impl Drops {
 
 /// What the controllers of a full pool do for each other. It comes from above, for none knows another one.
 pub trait Others {
-    /// Has each of them give back to the pool what it has given up, as [`Store::give_back`] does; where one cannot, that is no error.
-    fn give_back(&self) -> Local<'static, ()>;
+    /// Has each of them give back to the pool what it does not need, as [`Store::give_back`] does; where one cannot, that is no error.
+    fn give_back(&self) -> Local<'static, bool>;
 
     /// Has the pool's oldest snapshot dropped that may go, whichever controller has it; false when none may.
     fn drop_oldest(&self) -> Local<'static, Result<bool>>;
@@ -78,11 +78,16 @@ impl Store {
         self.inner.drops.spared.replace(names);
     }
 
-    /// Gives back to the pool what deleted snapshots leave behind, and what else was given up.
-    pub async fn give_back(&self) -> Result<()> {
+    /// Gives back to the pool what deleted snapshots leave behind, what else was given up, and some of what the hot area has borrowed;
+    /// true where there may be more of that.
+    pub async fn give_back(&self) -> Result<bool> {
         self.inner.tidy_all().await?;
         self.inner.give_up_successors(|_| true);
-        if self.inner.freed.borrow().is_empty() { Ok(()) } else { self.inner.checkpoint().await }
+        let returned = self.inner.call_loan().await;
+        if !self.inner.freed.borrow().is_empty() {
+            self.inner.checkpoint().await?;
+        }
+        Ok(returned)
     }
 
     /// The oldest snapshot of this controller's that may go; none where nothing is written any more.
@@ -97,14 +102,13 @@ impl Store {
 }
 
 impl Inner {
-    /// Has the other controllers give back what they have given up, before a snapshot goes for what is free in a moment; false where
-    /// none is asked.
-    pub async fn others_give_back(&self) -> bool {
-        let Some(others) = self.drops.others.get().filter(|_| self.settings.when_full == WhenFull::DropOldest) else {
-            return false;
-        };
-        others.give_back().await;
-        true
+    /// Has all controllers give back what they do not need, before a snapshot goes, or a write is refused, for what is free in a
+    /// moment; true when there may be more of it.
+    pub async fn all_give_back(&self) -> bool {
+        match self.drops.others.get() {
+            Some(others) => others.give_back().await,
+            None => self.call_loan().await,
+        }
     }
 
     /// Deletes the oldest snapshot, where the pool's policy is so, and gives back what it held; false when none may go.

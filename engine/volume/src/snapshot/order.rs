@@ -164,7 +164,7 @@ impl Inner {
     }
 
     /// True when no client has asked for anything for a while.
-    fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.runtime.now().saturating_sub(self.last_write.get().max(self.last_read.get())) >= QUIET
     }
 
@@ -399,7 +399,8 @@ impl Inner {
             if let Some((state, block)) = unmapped {
                 // No snapshot is given up for this: whoever does that waits until nothing is tidied up.
                 match self.map_into_free(state, self.index_of(*block)).await {
-                    Err(error) if error.kind() == Kind::Full => return Ok(false),
+                    Err(error) if error.kind() == Kind::Full && !self.call_loan().await => return Ok(false),
+                    Err(error) if error.kind() == Kind::Full => {}
                     mapped => mapped?,
                 }
                 continue;

@@ -189,6 +189,7 @@ impl Inner {
         let end = volume.size_bytes() / BLOCK_BYTES_U64;
         let group_blocks = self.group_blocks(volume);
         for _ in 0..STEP {
+            self.ready(volume)?;
             if volume.rolled_over.get() < end {
                 self.give_up_rolled_over(volume, branch, &svol, end).await?;
                 if volume.rolled_over.get() == end {

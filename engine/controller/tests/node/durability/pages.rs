@@ -1,9 +1,10 @@
 //! Pages of checksums, of the hot area and of fast copies that rot, or that a disk does not read.
 
 use super::{BLOCK, Rig, all_hot, block, check, create, hot_rig, reads, write, write_afloat};
-use kura_block::{DeviceId, Runtime};
+use kura_block::{DeviceId, Kind, Runtime};
 use kura_controller::{Check, Controller, Layout, Settings};
 use kura_sim::{FaultKind, FaultPlan, Place};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Bytes of a disk of [`hot_rig`] and [`rig`].
@@ -22,6 +23,15 @@ fn pages(rig: &Rig, disk: usize, kinds: &[&[u8; 4]]) -> Vec<Place> {
         kinds.iter().any(|kind| found.starts_with(*kind))
     };
     (0..DISK).step_by(BLOCK).filter(is_page).map(|at| Place::Range(at..at + BLOCK as u64)).collect()
+}
+
+/// Where the page of checksums with the highest number on a disk is.
+fn newest_page(rig: &Rig, disk: usize) -> Place {
+    let sequence = |page: &Place| {
+        let Place::Range(at) = page else { unreachable!() };
+        u64::from_le_bytes(rig.disks[disk].at_rest(at.start + 32, 8)[..].try_into().unwrap())
+    };
+    pages(rig, disk, &[b"KuPC"]).into_iter().max_by_key(sequence).unwrap()
 }
 
 /// Writes every second block and then all, with a checkpoint after each: both turns of every page are used, and one of them tells.
@@ -104,16 +114,9 @@ fn a_disk_that_missed_a_page_does_not_tell_it() {
             made.and(cleared).unwrap();
             assert_eq!(controller.store().failed_disks(), [DeviceId(2)]);
         });
-        let newest = |disk: usize| {
-            let sequence = |page: &Place| {
-                let Place::Range(at) = page else { unreachable!() };
-                u64::from_le_bytes(rig.disks[disk].at_rest(at.start + 32, 8)[..].try_into().unwrap())
-            };
-            pages(&rig, disk, &[b"KuPC"]).into_iter().max_by_key(sequence).unwrap()
-        };
         // A write that is refused may have come to anything.
-        rig.disks[2].inject(FaultKind::BitRot(newest(2), 3));
-        rig.disks[3].inject(FaultKind::ReadError(newest(3)));
+        rig.disks[2].inject(FaultKind::BitRot(newest_page(&rig, 2), 3));
+        rig.disks[3].inject(FaultKind::ReadError(newest_page(&rig, 3)));
         rig.run(async |controller, _| {
             let device = controller.open_volume("v").unwrap();
             let read = device.read(2 * BLOCK as u64, BLOCK).await;
@@ -166,13 +169,41 @@ fn power_that_goes_twice_costs_no_page() {
     }
 }
 
+/// One disk has lost a page's newest version, which is to be written there again, and is not read for a while: whose volume it is stays where
+/// that is known.
+#[test]
+fn a_volume_stays_until_its_pages_are_on_all_of_their_disks() {
+    let rig = Rig::new(2, DISK >> 20, 64 << 10, Settings::default());
+    rig.format([8; 16], 2);
+    let runtime: Rc<dyn Runtime> = rig.sim.runtime();
+    rig.sim.block_on(async {
+        let (_node, all) = rig.start(&runtime).await;
+        fill(&all[0], Layout::Mirror).await;
+        let device = all[0].open_volume("v").unwrap();
+        write(&*device, 0, 3).await.unwrap();
+        device.flush().await.unwrap();
+    });
+    rig.sim.crash();
+    rig.disks[2].inject(FaultKind::BitRot(newest_page(&rig, 2), 3));
+    rig.sim.block_on(async {
+        let (node, all) = rig.start(&runtime).await;
+        rig.disks[2].inject(FaultKind::ReadsFail { lasts: Duration::from_mins(10) });
+        let refused = node.move_volume("v", 1).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Busy, "{refused}");
+        runtime.sleep(Duration::from_mins(11)).await;
+        node.move_volume("v", 1).await.unwrap();
+        let device = all[1].open_volume("v").unwrap();
+        assert!(reads(&*device, 0, 3).await && reads(&*device, 1, 2).await);
+    });
+}
+
 /// A pool is made of the disks of another one, in the same steps: what that one had left on them says nothing.
 #[test]
 fn nothing_is_left_of_an_earlier_pool() {
     for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror, Layout::Floating] {
         let rig = rig();
         rig.run(async |controller, _| fill(controller, layout).await);
-        rig.format([8; 16]);
+        rig.format([8; 16], 1);
         rig.run(async |controller, _| {
             let device = create(controller, "v", BLOCKS, layout).await;
             write(&*device, 1, 7).await.unwrap();
