@@ -11,12 +11,16 @@
 //!    that they hold nothing is durable.
 //! 2. The record says so only once all copies have the data, durably, and no disk went out of service that a restart would
 //!    find in service.
+//! 3. Of a volume with parity only whole stripes go so, of which nothing counts in parity. So there is nothing that a crash could
+//!    tear apart: before the record nothing of them counts, and with it all does, as it lies.
 
 use crate::destage::{Destination, Flight};
 use crate::extent::Extent;
 use crate::record::Record;
 use crate::store::Inner;
+use crate::stripe::stripe_id;
 use crate::tables::VolumeState;
+use futures::future::{join, join_all, try_join_all};
 use kura_array::Place;
 use kura_block::{Bufs, Checksum, DeviceId};
 use kura_journal::{Carried, Lsn, PATIENCE, Settle};
@@ -41,8 +45,18 @@ struct State {
     /// When those that are under way began, and bytes of the writes.
     under_way: BTreeMap<u64, (Duration, u64)>,
     bytes: u64,
+    /// Of these, bytes of stripes.
+    in_stripes: u64,
     /// Disks with something that is not known to be durable, and the number of the last write there.
     volatile: BTreeMap<DeviceId, u64>,
+}
+
+/// Where blocks that hold nothing yet are to lie.
+pub(crate) enum Home {
+    /// In their extent.
+    Extent(Rc<Extent>),
+    /// In stripes of which they are all: these of their volume.
+    Stripes(Range<u64>),
 }
 
 impl Straight {
@@ -64,6 +78,17 @@ impl Straight {
     /// Bytes of writes under way.
     pub fn bytes(&self) -> u64 {
         self.0.borrow().bytes
+    }
+
+    /// Of these, bytes of stripes, which need nothing of the journal to get to their places.
+    pub fn bytes_in_stripes(&self) -> u64 {
+        self.0.borrow().in_stripes
+    }
+
+    /// So many bytes of stripes begin, or end.
+    fn count_stripes(&self, bytes: u64, begin: bool) {
+        let in_stripes = &mut self.0.borrow_mut().in_stripes;
+        *in_stripes = if begin { *in_stripes + bytes } else { *in_stripes - bytes };
     }
 
     /// True while something is under way for longer than the journal waits for it: a disk hangs.
@@ -138,31 +163,70 @@ impl Inner {
         self.journal().elsewhere_bytes() < LIMIT_BYTES
     }
 
-    /// The extent of blocks that are to go straight to their places now.
-    pub fn goes_straight(&self, volume: &VolumeState, first: u64, blocks: usize) -> Option<Rc<Extent>> {
+    /// Where blocks are to go straight to now.
+    pub fn goes_straight(&self, volume: &VolumeState, first: u64, blocks: usize) -> Option<Home> {
         self.is_fresh(volume, first, blocks).filter(|_| self.has_room_elsewhere())
     }
 
-    /// The extent of blocks that may be written straight to their places, and should be.
-    fn is_fresh(&self, volume: &VolumeState, first: u64, blocks: usize) -> Option<Rc<Extent>> {
-        let (index, inside) = self.split(first);
-        let should = inside + blocks <= self.array.extent_blocks() && self.goes_to_places(volume, blocks);
-        let extent = volume.extent(index).filter(|_| should)?;
-        let fresh = extent.fast().is_none()
+    /// Where blocks may be written straight to, and should be.
+    fn is_fresh(&self, volume: &VolumeState, first: u64, blocks: usize) -> Option<Home> {
+        if !self.goes_to_places(blocks) {
+            return None;
+        }
+        let end = first + blocks as u64;
+        let home = if volume.shape.parity {
+            Home::Stripes(self.fresh_stripes(volume, first..end)?)
+        } else {
+            let extent = volume.extent(self.index_of(first))?;
+            let fits = self.index_of(end - 1) == extent.owner.index && self.is_fresh_in(&extent, first..end);
+            Home::Extent(Some(extent).filter(|_| fits)?)
+        };
+        volume.dirty.borrow().range(first..end).next().is_none().then_some(home)
+    }
+
+    /// The stripes that blocks are all of, where nothing of them counts in parity.
+    fn fresh_stripes(&self, volume: &VolumeState, blocks: Range<u64>) -> Option<Range<u64>> {
+        let unit = volume.shape.stripe_blocks();
+        let whole = blocks.start.is_multiple_of(unit) && blocks.end.is_multiple_of(unit);
+        if !whole || volume.shape.floats || volume.has_hot_area() && !self.settings.hot.eager {
+            return None;
+        }
+        for index in self.index_of(blocks.start)..=self.index_of(blocks.end - 1) {
+            let extent = volume.extent(index)?;
+            let first = u64::from(index) * self.array.extent_blocks() as u64;
+            let within = blocks.start.max(first)..blocks.end.min(first + self.array.extent_blocks() as u64);
+            let inside = (within.start - first) as usize..(within.end - first) as usize;
+            let counts = |page: &kura_array::Page| inside.clone().any(|block| page.is_in_parity(block));
+            let all_work = extent.group.places().iter().all(|place| self.array.works(*place));
+            if !all_work || !self.is_fresh_in(&extent, within) || extent.with_page(counts) {
+                return None;
+            }
+        }
+        let stripes = blocks.start / unit..blocks.end / unit;
+        let is_busy = |stripe: u64| {
+            let extents = volume.group_of(self.index_of(stripe * unit));
+            self.stripes.busy.borrow().contains_key(&stripe_id(volume, &extents, stripe))
+        };
+        let hot = volume.hot.borrow().range(blocks).next().is_some();
+        (!hot && !stripes.clone().any(is_busy)).then_some(stripes)
+    }
+
+    /// True where blocks of an extent hold nothing, durably, and nothing else concerns it.
+    fn is_fresh_in(&self, extent: &Rc<Extent>, blocks: Range<u64>) -> bool {
+        let inside = self.split(blocks.start).1;
+        let mut inside = inside..inside + (blocks.end - blocks.start) as usize;
+        extent.fast().is_none()
             && extent.successor().is_none()
             && !extent.group.is_moving()
             && extent.cleared() < self.journal().durable()
-            && self.is_beside_journal(&extent)
+            && self.is_beside_journal(extent)
             && extent.is_loaded()
-            && extent.with_page(|page| (inside..inside + blocks).all(|block| page.get(block).is_none()))
-            && volume.dirty.borrow().range(first..first + blocks as u64).next().is_none();
-        fresh.then_some(extent)
+            && extent.with_page(|page| inside.all(|block| page.get(block).is_none()))
     }
 
     /// True when a write of so many blocks is to go past the journal, where it may.
-    pub fn goes_to_places(&self, volume: &VolumeState, blocks: usize) -> bool {
+    pub fn goes_to_places(&self, blocks: usize) -> bool {
         blocks >= self.settings.straight_blocks
-            && !volume.shape.parity
             && !self.journal().is_asked_often()
             && self.stalled.borrow().is_none()
             && !self.straight.hangs(self.runtime.now())
@@ -197,20 +261,47 @@ impl Inner {
     pub fn send_straight(
         &self,
         volume: &Rc<VolumeState>,
-        extent: Rc<Extent>,
+        home: Home,
         blocks: Range<u64>,
         arrives: oneshot::Sender<()>,
     ) {
         let Some(me) = self.me.upgrade() else { return };
-        let flight = {
-            let mut dirty = volume.dirty.borrow_mut();
-            Flight::of(volume, vec![extent], Destination::Copies, dirty.range_mut(blocks))
+        let bytes = Self::bytes_of(blocks.end - blocks.start);
+        let mut dirty = volume.dirty.borrow_mut();
+        let flights = match home {
+            Home::Extent(extent) => {
+                vec![Flight::of(volume, vec![extent], Destination::Copies, dirty.range_mut(blocks))]
+            }
+            Home::Stripes(stripes) => {
+                self.straight.count_stripes(bytes, true);
+                let unit = volume.shape.stripe_blocks();
+                let flight = |stripe: u64| {
+                    let extents = volume.group_of(self.index_of(stripe * unit));
+                    self.stripes.busy.borrow_mut().insert(stripe_id(volume, &extents, stripe), None);
+                    let blocks = dirty.range_mut(stripe * unit..(stripe + 1) * unit);
+                    Flight::of(volume, extents, Destination::Stripe(stripe), blocks)
+                };
+                stripes.map(flight).collect()
+            }
         };
-        let number = self.straight.begin(self.runtime.now(), flight.data.len() as u64);
+        drop(dirty);
+        let in_stripes = volume.shape.parity;
+        let number = self.straight.begin(self.runtime.now(), bytes);
         self.runtime.spawn(Box::pin(async move {
-            let left = me.destage(flight, Some(arrives)).await;
+            let (each, arrivals): (Vec<_>, Vec<_>) = flights.iter().map(|_| oneshot::channel()).unzip();
+            let all = async {
+                // When one does not get there, the journal need not wait for the others.
+                if try_join_all(arrivals).await.is_ok() {
+                    let _ = arrives.send(());
+                }
+            };
+            let flights = flights.into_iter().zip(each).map(|(flight, arrives)| me.destage(flight, Some(arrives)));
+            let (left, ()) = join(join_all(flights), all).await;
             me.straight.end(number);
-            if left > 0 {
+            if in_stripes {
+                me.straight.count_stripes(bytes, false);
+            }
+            if left.into_iter().any(|left| left > 0) {
                 // What was refused, or written over meanwhile, is the destager's from now on.
                 me.destager.notify_one();
             }

@@ -50,6 +50,7 @@ mod refused;
 mod reserve;
 mod restripe;
 mod resync;
+mod row;
 mod settings;
 mod share;
 mod sizes;

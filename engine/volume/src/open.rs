@@ -278,7 +278,9 @@ impl Inner {
         let Some(state) = self.replayed_volume(volume) else { return missing(volume, known) };
         match of_blocks {
             Record::Write { first, .. } => self.replay_write(&state, first, record).await,
-            Record::Placed { first, checksums, .. } => self.replay_placed(&state, first, &checksums, record.lsn).await,
+            Record::Placed { first, checksums, in_parity, .. } => {
+                self.replay_placed(&state, (first, &checksums, in_parity), record.lsn).await
+            }
             Record::Ahead { first, places, checksums, .. } => {
                 self.replay_ahead(&state, first, places, &checksums, record.lsn).await
             }
@@ -328,10 +330,17 @@ impl Inner {
         Ok(())
     }
 
-    async fn replay_placed(&self, volume: &VolumeState, first: u64, checksums: &[Checksum], lsn: Lsn) -> Result<()> {
+    async fn replay_placed(
+        &self,
+        volume: &VolumeState,
+        (first, checksums, in_parity): (u64, &[Checksum], bool),
+        lsn: Lsn,
+    ) -> Result<()> {
         for (block, checksum) in (first..).zip(checksums) {
-            if self.replayed_extent(volume, block, lsn).await?.is_some() {
-                self.set_checksum(volume, block, Some(*checksum));
+            let Some(extent) = self.replayed_extent(volume, block, lsn).await? else { continue };
+            self.set_checksum(volume, block, Some(*checksum));
+            if in_parity {
+                self.put_in_parity(&[extent], block);
             }
         }
         Ok(())

@@ -136,7 +136,7 @@ pub(crate) enum Record {
     HotBlocks { blocks: Vec<HotBlock> },
     HotGivenUp { slots: Vec<MirrorId> },
     Settled,
-    Placed { volume: u64, first: u64, checksums: Vec<Checksum> },
+    Placed { volume: u64, first: u64, checksums: Vec<Checksum>, in_parity: bool },
     Ahead { volume: u64, first: u64, places: Places, checksums: Vec<Checksum> },
     Succeed { volume: u64, index: u32, places: Places },
     Versions(VersionRecord),
@@ -291,8 +291,9 @@ impl Record {
             Self::Settled => {
                 out.u8(16);
             }
-            Self::Placed { volume, first, checksums } => {
-                encode_checksums(checksums, out.u8(17).u64(*volume).u64(*first));
+            Self::Placed { volume, first, checksums, in_parity } => {
+                let kind = if *in_parity { 27 } else { 17 };
+                encode_checksums(checksums, out.u8(kind).u64(*volume).u64(*first));
             }
             Self::Ahead { volume, first, places, checksums } => {
                 encode_places(places, out.u8(18).u64(*volume).u64(*first));
@@ -402,9 +403,12 @@ impl Record {
                 Self::HotGivenUp { slots: (0..count).map(|_| decode_mirror_id(&mut reader)).collect::<Result<_>>()? }
             }
             16 => Self::Settled,
-            17 => {
-                Self::Placed { volume: reader.u64()?, first: reader.u64()?, checksums: decode_checksums(&mut reader)? }
-            }
+            kind @ (17 | 27) => Self::Placed {
+                volume: reader.u64()?,
+                first: reader.u64()?,
+                checksums: decode_checksums(&mut reader)?,
+                in_parity: kind == 27,
+            },
             18 => Self::Ahead {
                 volume: reader.u64()?,
                 first: reader.u64()?,

@@ -3,8 +3,9 @@
 use crate::check::Report;
 use crate::extent::{Extent, Pins};
 use crate::refused::Read;
+use crate::row::{Slot, StripeRow, gather, others};
 use crate::store::Inner;
-use crate::stripe::{Slot, Stripe, StripeLock, StripeRow, gather, others, stripe_id};
+use crate::stripe::{Stripe, StripeLock, stripe_id};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::parity::{Reads, Row, bits, xor};

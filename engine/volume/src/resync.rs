@@ -2,8 +2,9 @@
 
 use crate::extent::Extent;
 use crate::record::{ParityRow, Rest};
+use crate::row::Slot;
 use crate::store::Inner;
-use crate::stripe::{Slot, Stripe, StripeId};
+use crate::stripe::{Stripe, StripeId};
 use crate::stripes::Word;
 use crate::tables::VolumeState;
 use futures::future::join_all;

@@ -6,7 +6,8 @@
 //!
 //! What must hold:
 //! 1. One thing at a time happens to a stripe: between its writes, parity is the XOR of all places that count in it.
-//! 2. A place is written only after a record says, durably, that it may be, and what the others of its row come to.
+//! 2. A place is written only after a record says, durably, that it may be, and what the others of its row come to; or, past the
+//!    journal, with all of its stripe, of which nothing counts yet (`fresh.rs`).
 //! 3. Every block of a row that such a record does not speak of is at rest, durably, and in the partial parity; every
 //!    other one has its data elsewhere (journal, write buffer) until the next checkpoint.
 //!
@@ -15,7 +16,7 @@
 use crate::destage::{Flight, STALLED};
 use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
-use crate::refused::Read;
+use crate::row::{Slot, StripeRow, gather, others};
 use crate::store::Inner;
 use crate::stripes::Word;
 use crate::tables::VolumeState;
@@ -28,6 +29,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::rc::Rc;
+use tokio::sync::oneshot;
 
 /// A stripe of a volume: the volume, the birth of its group, and its number in the volume.
 pub(crate) type StripeId = (u64, u64, u64);
@@ -60,30 +62,6 @@ impl Drop for Flying<'_> {
         stripes.flying.set(stripes.flying.get() - 1);
         stripes.flying_debt.set(stripes.flying_debt.get() - self.debt);
     }
-}
-
-/// A place in a stripe: a column, or the parity.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Slot {
-    Column(usize),
-    Parity,
-}
-
-/// A row of a stripe: what is known of it, and what was read.
-pub(crate) struct StripeRow {
-    pub row: usize,
-    pub facts: Row,
-    /// What columns at rest must agree with.
-    pub expected: SmallVec<[Option<Checksum>; 8]>,
-    /// The columns of which only an earlier version lies here: it is nobody's, though parity counts on it.
-    pub nobodys: u32,
-    pub old: SmallVec<[Option<Buf>; 8]>,
-    /// What was read of columns that did not agree. Where such a block was given up, parity agrees with what lies there.
-    bad: SmallVec<[Option<Buf>; 8]>,
-    pub parity: Option<Buf>,
-    pub new: SmallVec<[Option<Buf>; 8]>,
-    /// A read of one of its places that the disk refused, and may grant later.
-    pub refused: Option<Error>,
 }
 
 /// A stripe of a group, where it lies.
@@ -253,25 +231,40 @@ impl Inner {
     }
 
     /// Writes blocks of a stripe, and its parity. A disk that refuses goes out of service; one that is only full is
-    /// asked again and again.
-    pub async fn write_stripe(&self, flight: &Flight, stripe: u64, urgency: Urgency) -> Result<()> {
+    /// asked again and again. With `arrives` all of the stripe is written where nothing counts in parity yet, and the log is told
+    /// afterwards instead.
+    pub async fn write_stripe(
+        &self,
+        flight: &Flight,
+        stripe: u64,
+        urgency: Urgency,
+        mut arrives: Option<oneshot::Sender<()>>,
+    ) -> Result<()> {
         let volume = &*flight.volume;
-        let _flying = self.on_its_way(stripe_id(volume, &flight.extents, stripe), flight.data.len() as u64);
+        let id = stripe_id(volume, &flight.extents, stripe);
+        let straight = arrives.is_some();
+        let _lock = straight.then(|| StripeLock(self, id));
+        let _flying = (!straight).then(|| self.on_its_way(id, flight.data.len() as u64));
         let Some(extent) = flight.extents.first() else { return Ok(()) };
         let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows = self.rows_of(flight, stripe, &at);
         let parity_works = self.array.works(at.place(Slot::Parity));
-        if parity_works {
+        if parity_works && !straight {
             self.read_until_known(&at, &mut rows, urgency, Row::reads).await;
             self.take_raw(flight, stripe, &at, &mut rows, urgency).await?;
         }
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
         self.refuse_homeless(&at, &rows, &solved)?;
-        self.announce(flight, stripe, &rows, &solved).await?;
+        if !straight {
+            self.announce(flight, stripe, &rows, &solved).await?;
+        }
         let mut waited = false;
         loop {
             let failures = self.write_rows(&at, &rows, &solved, urgency).await;
+            if let Some(arrives) = arrives.take() {
+                self.stripe_arrived(flight, &at, failures.is_empty(), arrives);
+            }
             let Some(full) = self.dismiss(failures).await else {
                 if waited {
                     self.found_room();
@@ -279,7 +272,22 @@ impl Inner {
                 return Ok(());
             };
             waited = true;
-            self.wait_for_room(stripe_id(volume, &flight.extents, stripe), full).await?;
+            self.wait_for_room(id, full).await?;
+        }
+    }
+
+    /// A stripe that went past the journal counts from now on, wherever it is: the journal hears of it where all of it is there, or else
+    /// that it is not. Before a disk goes out of service, for that waits for the journal.
+    fn stripe_arrived(&self, flight: &Flight, at: &Stripe, is_whole: bool, arrives: oneshot::Sender<()>) {
+        for (block, ..) in &flight.blocks {
+            self.put_in_parity(&flight.extents, *block);
+        }
+        let places = &at.site.places;
+        if is_whole && places.iter().all(|place| self.array.works(*place)) {
+            self.straight.arrived(places);
+            self.count(|counts| counts.straight_bytes += flight.data.len() as u64);
+            // A journal that has failed, or carries the data by now, waits for nothing.
+            let _ = arrives.send(());
         }
     }
 
@@ -490,93 +498,5 @@ impl Inner {
             Ok(block)
         };
         rows.iter().zip(wanted).map(block).collect()
-    }
-}
-
-/// What a slot of a row is reconstructed from: all others of it.
-pub(crate) fn others(facts: &Row, slot: Slot) -> Reads {
-    match slot {
-        Slot::Column(column) => Reads { columns: facts.counted & !(1 << column), parity: true },
-        Slot::Parity => Reads { columns: facts.counted, parity: false },
-    }
-}
-
-/// Adds the blocks of a slot to what is written, neighbouring rows as one write.
-pub(crate) fn gather(slot: Slot, blocks: impl Iterator<Item = (usize, Buf)>, writes: &mut Vec<(Slot, usize, Bufs)>) {
-    let mut next = None;
-    for (row, block) in blocks {
-        match writes.last_mut().filter(|_| next == Some(row)) {
-            Some((_, _, data)) => data.push(block),
-            None => writes.push((slot, row, block.into())),
-        }
-        next = Some(row + 1);
-    }
-}
-
-/// What parity takes a place for in which nothing was put.
-static NOTHING: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
-
-impl StripeRow {
-    /// An error while a disk refuses to read a place of the row: nothing of it may be taken for lost.
-    pub fn unless_refused(&self) -> Result<()> {
-        self.refused.clone().map_or(Ok(()), Err)
-    }
-
-    /// Takes what was read of a slot.
-    fn take(&mut self, slot: Slot, block: Read) {
-        let block = match block {
-            Read::Found(block) => Some(block),
-            Read::Refused(error) => {
-                self.refused = Some(error);
-                None
-            }
-            Read::Lost => None,
-        };
-        match slot {
-            Slot::Parity => {
-                self.facts.parity = block.is_some();
-                self.parity = block;
-            }
-            Slot::Column(column) => {
-                let agrees = block.as_ref().is_some_and(|block| self.agrees(slot, block));
-                self.facts.lost |= u32::from(!agrees) << column;
-                (self.old[column], self.bad[column]) = if agrees { (block, None) } else { (None, block) };
-            }
-        }
-    }
-
-    /// True unless a block of a slot is known to be another one.
-    pub fn agrees(&self, slot: Slot, block: &Buf) -> bool {
-        match slot {
-            Slot::Parity => true,
-            Slot::Column(column) => self.expected[column].is_none_or(|expected| Checksum::of(block) == expected),
-        }
-    }
-
-    /// The row's new parity and partial parity; `None` when too much of it is lost.
-    fn solve(&self) -> Option<Solution> {
-        let reads = self.facts.reads()?;
-        Some(self.facts.solve(reads, &self.old, self.parity.as_ref().filter(|_| reads.parity), &self.new))
-    }
-
-    /// A slot reconstructed from the others, when all of them were read; its place must count. Others that are lost serve, too, by
-    /// what lies at their places, or as zeroes, as where nothing was put since the group was mapped, where the result is known to
-    /// be right.
-    pub fn reconstructed(&self, slot: Slot) -> Option<Buf> {
-        let known = matches!(slot, Slot::Column(column) if self.expected[column].is_some());
-        let right = |block: &Buf| known && self.agrees(slot, block);
-        let as_it_lies = |column: usize| self.old[column].as_deref().or(self.bad[column].as_deref());
-        self.sum_of_others(slot, |column| self.old[column].as_deref())
-            .or_else(|| self.sum_of_others(slot, as_it_lies).filter(right))
-            .or_else(|| self.sum_of_others(slot, |column| self.old[column].as_deref().or(Some(&NOTHING))).filter(right))
-    }
-
-    fn sum_of_others<'a>(&'a self, slot: Slot, of: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Buf> {
-        let reads = others(&self.facts, slot);
-        let counts =
-            matches!(slot, Slot::Column(column) if self.facts.counted & 1 << column != 0) || slot == Slot::Parity;
-        let parity = if reads.parity { Some(self.parity.as_deref()?) } else { None };
-        let columns = bits(reads.columns).map(of).collect::<Option<Vec<_>>>().filter(|_| counts)?;
-        Some(kura_array::parity::xor(columns.into_iter().chain(parity)))
     }
 }

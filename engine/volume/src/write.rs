@@ -1,6 +1,7 @@
 //! Writing: into the journal and the write buffer.
 
 use crate::extent::{Before, Dirty, Extent};
+use crate::fresh::Home;
 use crate::record::Record;
 use crate::snapshot::{Change, Place};
 use crate::store::Inner;
@@ -53,8 +54,8 @@ impl Seen {
 
 /// How a write passes the journal by.
 enum Past {
-    /// To its places, which are this extent's and hold nothing there.
-    Straight(Rc<Extent>),
+    /// To its places, which hold nothing.
+    Straight(Home),
     /// To the successor of its extent.
     Ahead(Ahead),
 }
@@ -64,7 +65,9 @@ impl Past {
     fn placed(&self, volume: &VolumeState, first: u64, checksums: &[Checksum]) -> Record {
         let (volume, checksums) = (volume.id, checksums.to_vec());
         match self {
-            Self::Straight(_) => Record::Placed { volume, first, checksums },
+            Self::Straight(home) => {
+                Record::Placed { volume, first, checksums, in_parity: matches!(home, Home::Stripes(_)) }
+            }
             Self::Ahead(ahead) => Record::Ahead { volume, first, places: ahead.places(), checksums },
         }
     }
@@ -76,14 +79,28 @@ enum Wants {
     Page(Rc<Extent>),
 }
 
+/// Where the first piece of a write ends. One that has whole stripes of a volume with parity has pieces of them, and others of what is
+/// before and behind.
+fn end_of_piece(volume: &VolumeState, at: u64, end: u64) -> u64 {
+    let piece_bytes = (PIECE_BLOCKS * BLOCK_BYTES) as u64;
+    let stripe_bytes = volume.shape.stripe_blocks() * BLOCK_BYTES_U64;
+    let (first, last) = (at.next_multiple_of(stripe_bytes), end / stripe_bytes * stripe_bytes);
+    if !volume.shape.parity || stripe_bytes > piece_bytes || first >= last {
+        end.min((at / piece_bytes + 1) * piece_bytes)
+    } else if at < first {
+        first
+    } else {
+        last.min(at + piece_bytes / stripe_bytes * stripe_bytes)
+    }
+}
+
 impl Inner {
     /// Writes bytes at any offset; buffered when the future resolves.
     pub async fn write_bytes(&self, volume: &Rc<VolumeState>, offset: u64, data: &Bufs) -> Result<()> {
-        let piece_bytes = (PIECE_BLOCKS * BLOCK_BYTES) as u64;
         let end = offset + data.len() as u64;
         let mut at = offset;
         while at < end {
-            let piece_end = end.min((at / piece_bytes + 1) * piece_bytes);
+            let piece_end = end_of_piece(volume, at, end);
             let piece = data.slice((at - offset) as usize..(piece_end - offset) as usize);
             self.write_piece(volume, at, piece).await?;
             at = piece_end;
@@ -161,7 +178,7 @@ impl Inner {
             left = rest;
         }
         match past.zip(arrives) {
-            Some((Past::Straight(extent), arrives)) => self.send_straight(volume, extent, first..block, arrives),
+            Some((Past::Straight(home), arrives)) => self.send_straight(volume, home, first..block, arrives),
             Some((Past::Ahead(ahead), arrives)) => self.send_ahead(volume, ahead, data.clone(), (lsn, arrives)),
             None => {}
         }

@@ -48,7 +48,8 @@ impl Rig {
 
     fn config(&self, degraded: bool) -> Config {
         Config {
-            settings: Settings { straight_blocks: 4, ..Settings::default() },
+            // A stripe has four blocks, too.
+            settings: Settings { straight_blocks: 4, chunk_blocks: 2, raid_width: Some(3), ..Settings::default() },
             journal: JournalLimits {
                 linger: Duration::from_millis(1),
                 batch_bytes: 64 << 10,
@@ -195,8 +196,9 @@ fn power_cut_anywhere(layout: Layout, work: impl AsyncFn(&Rig, &Controller, &dyn
     ended.unwrap_or_else(|| panic!("{layout:?}: it does not end"))
 }
 
-/// Does `work` on a mirror that `begin` has made, with each fault of a disk at some of the disk's first `ops` operations.
+/// Does `work` on a volume that `begin` has made, with each fault of a disk at some of the disk's first `ops` operations.
 fn whatever_a_disk_does(
+    layout: Layout,
     (ops, step): (u64, u64),
     begin: impl AsyncFn(&Rig, &Controller) -> Rc<dyn Block>,
     work: impl AsyncFn(&Rig, &Controller, &dyn Block, &dyn Runtime) -> Result<()>,
@@ -213,10 +215,10 @@ fn whatever_a_disk_does(
         FaultKind::Stall { lasts },
     ] {
         for at in (1..ops).step_by(step as usize) {
-            let rig = Rig::new(4, 0, Layout::Mirror);
+            let rig = Rig::new(4, 0, layout);
             let disk = format!("disk{}", at / step % 4);
             let fault = Fault { disk, when: When::Op(at), what: what.clone() };
-            let case = format!("{fault:?}");
+            let case = format!("{layout:?} {fault:?}");
             let acknowledged = Cell::new(false);
             rig.run(async |controller, runtime| {
                 let device = begin(&rig, controller).await;
@@ -237,7 +239,7 @@ fn whatever_a_disk_does(
 
 #[test]
 fn a_power_cut_anywhere_loses_nothing_that_was_flushed() {
-    for layout in [Layout::None, Layout::Mirror] {
+    for layout in [Layout::None, Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
         let straight = Cell::new(0);
         let ends = power_cut_anywhere(layout, async |rig, controller, _| {
             let device = rig.create(controller).await;
@@ -252,24 +254,30 @@ fn a_power_cut_anywhere_loses_nothing_that_was_flushed() {
 #[test]
 fn whatever_a_disk_does_nothing_is_lost() {
     let begin = async |rig: &Rig, controller: &Controller| rig.create(controller).await;
-    whatever_a_disk_does((90, 2), begin, async |rig, controller, device, _| rig.work(controller, device).await);
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        whatever_a_disk_does(layout, (90, 2), begin, async |rig, controller, device, _| {
+            rig.work(controller, device).await
+        });
+    }
 }
 
 /// What was written without a disk that refused is there when another one dies, or a restart knows that the first is out.
 #[test]
 fn a_disk_that_refused_is_known_or_has_everything() {
     // The journal's disks are the first two: it hears of a flush that its own disk refuses.
-    for (what, disks) in [(FaultKind::WriteError, 2), (FaultKind::FlushError, 2), (FaultKind::FlushError, 0)] {
-        refused_is_known_or_has_everything(&what, disks);
+    for layout in [Layout::Mirror, Layout::Raid5] {
+        for (what, disks) in [(FaultKind::WriteError, 2), (FaultKind::FlushError, 2), (FaultKind::FlushError, 0)] {
+            refused_is_known_or_has_everything(layout, &what, disks);
+        }
     }
 }
 
 /// `what` strikes one of two disks, from this one on.
-fn refused_is_known_or_has_everything(what: &FaultKind, disks: u64) {
+fn refused_is_known_or_has_everything(layout: Layout, what: &FaultKind, disks: u64) {
     let mut redundant = 0;
     for at in [2, 5, 9, 14, 20, 27] {
         for crash in (1..600).step_by(7) {
-            let rig = Rig::new(4, 0, Layout::Mirror);
+            let rig = Rig::new(4, 0, layout);
             let disk = format!("disk{}", disks + crash % 2);
             let fault = Fault { disk, when: When::Op(at), what: what.clone() };
             rig.sim.set_plan(&FaultPlan { faults: vec![fault], crashes: vec![CrashPoint::Op(crash)] });
@@ -283,7 +291,7 @@ fn refused_is_known_or_has_everything(what: &FaultKind, disks: u64) {
                     redundant += 1;
                     rig.disks[(crash / 7 % 4) as usize].inject(FaultKind::Dead);
                 }
-                rig.compare(controller, &format!("{what} on {disks}: {at}, {crash}")).await;
+                rig.compare(controller, &format!("{layout:?}, {what} on {disks}: {at}, {crash}")).await;
             });
             if ended {
                 break;
@@ -330,8 +338,8 @@ fn nothing_goes_straight_where_something_is_on_its_way() {
 
 #[test]
 fn what_goes_straight_while_its_extent_moves_is_where_that_moved_to() {
-    for delay in 0..60 {
-        let rig = Rig::new(4, 0, Layout::None);
+    for (delay, layout) in (0..60).flat_map(|delay| [(delay, Layout::None), (delay, Layout::Raid5)]) {
+        let rig = Rig::new(4, 0, layout);
         rig.run(async |controller, runtime| {
             let device = rig.create(controller).await;
             for region in 0..REGIONS {
@@ -349,9 +357,9 @@ fn what_goes_straight_while_its_extent_moves_is_where_that_moved_to() {
             };
             futures::future::join(leaving, writes).await.0.unwrap();
             runtime.sleep(Duration::from_secs(2)).await;
-            assert_eq!(controller.store().unwanted()[&DeviceId(3)].copies, 0, "{delay}: it is empty");
+            assert_eq!(controller.store().unwanted()[&DeviceId(3)].copies, 0, "{layout:?}, {delay}: it is empty");
             rig.disks[3].inject(FaultKind::Dead);
-            rig.check(controller, &format!("{delay}: moved")).await;
+            rig.check(controller, &format!("{layout:?}, {delay}: moved")).await;
         });
     }
 }
@@ -359,49 +367,53 @@ fn what_goes_straight_while_its_extent_moves_is_where_that_moved_to() {
 #[test]
 fn a_full_disk_keeps_nobody_from_making_durable_what_it_does_not_take() {
     // The journal's disks are the first two.
-    let rig = Rig::new(3, 0, Layout::None);
-    rig.run(async |controller, runtime| {
-        let device = rig.create(controller).await;
-        rig.put(&*device, 0, REGION, 1).await.unwrap();
-        rig.flush(&*device).await.unwrap();
-        rig.disks[2].inject(FaultKind::Full { lasts: Duration::from_secs(30) });
-        for region in 1..REGIONS {
-            rig.put(&*device, region * REGION, REGION, 2).await.unwrap();
-            let begun = runtime.now();
+    for layout in [Layout::None, Layout::Raid5] {
+        let rig = Rig::new(3, 0, layout);
+        rig.run(async |controller, runtime| {
+            let device = rig.create(controller).await;
+            rig.put(&*device, 0, REGION, 1).await.unwrap();
             rig.flush(&*device).await.unwrap();
-            assert!(runtime.now().saturating_sub(begun) < Duration::from_millis(100), "it waited for the disk");
-        }
-        let straight = controller.info().straight_bytes as usize / BLOCK / REGION;
-        assert!((1..REGIONS).contains(&straight), "{straight} regions of {REGIONS} went straight");
-        runtime.sleep(Duration::from_mins(1)).await;
-        assert_eq!(controller.info().dirty_bytes, 0, "nobody has asked for it");
-    });
-    rig.run(async |controller, runtime| {
-        rig.compare(controller, "full").await;
-        runtime.sleep(Duration::from_mins(1)).await;
-        controller.store().checkpoint().await.unwrap();
-        rig.check(controller, "no longer full").await;
-    });
+            rig.disks[2].inject(FaultKind::Full { lasts: Duration::from_secs(30) });
+            for region in 1..REGIONS {
+                rig.put(&*device, region * REGION, REGION, 2).await.unwrap();
+                let begun = runtime.now();
+                rig.flush(&*device).await.unwrap();
+                assert!(runtime.now().saturating_sub(begun) < Duration::from_millis(100), "it waited for the disk");
+            }
+            let straight = controller.info().straight_bytes as usize / BLOCK / REGION;
+            assert!((1..REGIONS).contains(&straight), "{straight} regions of {REGIONS} went straight");
+            runtime.sleep(Duration::from_mins(1)).await;
+            assert_eq!(controller.info().dirty_bytes, 0, "nobody has asked for it");
+        });
+        rig.run(async |controller, runtime| {
+            rig.compare(controller, "full").await;
+            runtime.sleep(Duration::from_mins(1)).await;
+            controller.store().checkpoint().await.unwrap();
+            rig.check(controller, "no longer full").await;
+        });
+    }
 }
 
 #[test]
 fn a_disk_that_hangs_keeps_nobody_waiting_who_needs_the_journal_only() {
     // The journal's disks are the first two.
-    let rig = Rig::new(3, 0, Layout::Mirror);
-    rig.run(async |controller, runtime| {
-        let device = rig.create(controller).await;
-        rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_secs(20) });
-        for region in 0..REGIONS {
-            rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
-        }
-        let begun = runtime.now();
-        rig.flush(&*device).await.unwrap();
-        assert!(runtime.now().saturating_sub(begun) < Duration::from_secs(2), "it waited for the disk");
-        // What comes late changes nothing.
-        runtime.sleep(Duration::from_mins(1)).await;
-        rig.check(controller, "late").await;
-    });
-    rig.run(async |controller, _| rig.check(controller, "again").await);
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        let rig = Rig::new(3, 0, layout);
+        rig.run(async |controller, runtime| {
+            let device = rig.create(controller).await;
+            rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_secs(20) });
+            for region in 0..REGIONS {
+                rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
+            }
+            let begun = runtime.now();
+            rig.flush(&*device).await.unwrap();
+            assert!(runtime.now().saturating_sub(begun) < Duration::from_secs(2), "it waited for the disk");
+            // What comes late changes nothing.
+            runtime.sleep(Duration::from_mins(1)).await;
+            rig.check(controller, "late").await;
+        });
+        rig.run(async |controller, _| rig.check(controller, "again").await);
+    }
 }
 
 #[test]
@@ -431,27 +443,29 @@ fn a_disk_that_hangs_is_waited_for_once() {
 #[test]
 fn what_is_written_over_while_a_disk_hangs_comes_to_its_place_unasked() {
     // The journal's disks are the first two.
-    let rig = Rig::new(3, 0, Layout::Mirror);
-    rig.run(async |controller, runtime| {
-        let device = rig.create(controller).await;
-        controller.store().checkpoint().await.unwrap();
-        runtime.sleep(Duration::from_secs(3)).await;
-        rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_secs(2) });
-        for region in 0..REGIONS {
-            rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
-        }
-        rig.flush(&*device).await.unwrap();
-        for region in 0..REGIONS {
-            rig.put(&*device, region * REGION, 1, 2).await.unwrap();
-        }
-        rig.flush(&*device).await.unwrap();
-        let late = std::pin::pin!(runtime.sleep(Duration::from_mins(1)));
-        let checkpoint = std::pin::pin!(controller.store().checkpoint());
-        let ended = futures::future::select(checkpoint, late).await;
-        assert!(matches!(ended, futures::future::Either::Left((Ok(()), _))), "the checkpoint does not end");
-        rig.check(controller, "late").await;
-    });
-    rig.run(async |controller, _| rig.check(controller, "again").await);
+    for layout in [Layout::Mirror, Layout::Raid5, Layout::HotMirror] {
+        let rig = Rig::new(3, 0, layout);
+        rig.run(async |controller, runtime| {
+            let device = rig.create(controller).await;
+            controller.store().checkpoint().await.unwrap();
+            runtime.sleep(Duration::from_secs(3)).await;
+            rig.disks[2].inject(FaultKind::Stall { lasts: Duration::from_secs(2) });
+            for region in 0..REGIONS {
+                rig.put(&*device, region * REGION, REGION, 1).await.unwrap();
+            }
+            rig.flush(&*device).await.unwrap();
+            for region in 0..REGIONS {
+                rig.put(&*device, region * REGION, 1, 2).await.unwrap();
+            }
+            rig.flush(&*device).await.unwrap();
+            let late = std::pin::pin!(runtime.sleep(Duration::from_mins(1)));
+            let checkpoint = std::pin::pin!(controller.store().checkpoint());
+            let ended = futures::future::select(checkpoint, late).await;
+            assert!(matches!(ended, futures::future::Either::Left((Ok(()), _))), "the checkpoint does not end");
+            rig.check(controller, "late").await;
+        });
+        rig.run(async |controller, _| rig.check(controller, "again").await);
+    }
 }
 
 #[test]
@@ -468,6 +482,47 @@ fn a_faster_journal_takes_all_writes() {
         });
         rig.run(async |controller, _| rig.check(controller, "again").await);
     }
+}
+
+#[test]
+fn each_byte_of_a_new_volume_is_written_once() {
+    for (layout, disks, least) in
+        [(Layout::None, 1, 1.0), (Layout::Mirror, 2, 2.0), (Layout::Raid5, 3, 1.5), (Layout::HotMirror, 4, 1.5)]
+    {
+        let rig = Rig::new(disks, 0, layout);
+        let written = || rig.disks.iter().map(|disk| disk.counters().written_bytes).sum::<u64>();
+        rig.run(async |controller, _| {
+            let device = rig.create(controller).await;
+            // The extents have places, and the hot area its share.
+            for region in 0..REGIONS {
+                rig.put(&*device, at(region) + REGION - 4, 4, 1).await.unwrap();
+            }
+            controller.store().checkpoint().await.unwrap();
+            let before = written();
+            for region in 0..REGIONS {
+                rig.put(&*device, at(region), REGION - 4, 2).await.unwrap();
+            }
+            rig.flush(&*device).await.unwrap();
+            let each = (written() - before) as f64 / (REGIONS * (REGION - 4) * BLOCK) as f64;
+            assert!((least..least + 0.3).contains(&each), "{layout:?}: {each} bytes for each");
+        });
+        rig.run(async |controller, _| rig.check(controller, "again").await);
+    }
+}
+
+/// A write that begins and ends in the midst of stripes has whole ones between.
+#[test]
+fn whole_stripes_of_a_write_go_straight() {
+    let rig = Rig::new(3, 0, Layout::Raid5);
+    rig.run(async |controller, _| {
+        let device = rig.create(controller).await;
+        rig.put(&*device, 3, 2 * REGION + 2, 1).await.unwrap();
+        rig.flush(&*device).await.unwrap();
+        // All but one block of the first stripe and one of the last.
+        assert_eq!(controller.info().straight_bytes as usize / BLOCK, 2 * REGION);
+        rig.check(controller, "whole").await;
+    });
+    rig.run(async |controller, _| rig.check(controller, "again").await);
 }
 
 #[test]

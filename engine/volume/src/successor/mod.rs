@@ -133,7 +133,8 @@ impl Inner {
     pub async fn begin_successor(&self, volume: &Rc<VolumeState>, first: u64, end: u64) {
         let blocks = (end - first) as usize;
         let in_stream = blocks <= self.array.extent_blocks()
-            && self.goes_to_places(volume, blocks)
+            && !volume.shape.parity
+            && self.goes_to_places(blocks)
             && volume.streams.borrow_mut().goes_on(first, end);
         if !in_stream {
             return;

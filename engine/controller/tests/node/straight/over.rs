@@ -98,7 +98,7 @@ fn a_second_power_cut_loses_nothing_either() {
 #[test]
 fn whatever_a_disk_does_nothing_is_lost() {
     let begin = async |rig: &Rig, controller: &Controller| rig.fill(controller).await.unwrap();
-    whatever_a_disk_does((160, 3), begin, async |rig, controller, device, runtime| {
+    whatever_a_disk_does(Layout::Mirror, (160, 3), begin, async |rig, controller, device, runtime| {
         rig.over(controller, device, runtime).await
     });
 }
