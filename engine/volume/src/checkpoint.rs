@@ -175,7 +175,7 @@ impl Inner {
         let usage = self.journal().usage();
         let free = usage.ring_bytes.saturating_sub(usage.used_bytes).saturating_sub(self.stripes.flying_debt.get());
         let blocks = (free / 2 / Self::debt_of(BLOCK_BYTES_U64)) as usize;
-        if self.dirty_in_stripes.get() <= Self::bytes_of(blocks as u64) {
+        if self.bytes_for_stripes() <= Self::bytes_of(blocks as u64) {
             return head;
         }
         let tables = self.tables.borrow();
@@ -232,7 +232,7 @@ impl Inner {
         journal.checkpoint(tail, reflected, tables).await?;
         leaving.written = true;
         drop(leaving);
-        // No stripe has been written since the flush: all that was written before is at rest.
+        // No stripe that the log had announced has been written since the flush: all that was written before is at rest.
         self.stripes.announced.borrow_mut().clear();
         Ok(())
     }
@@ -292,7 +292,8 @@ impl Inner {
             if self.stripes.torn.get() {
                 return Err(Error::full("a stripe could not be written whole"));
             }
-            if self.drain.get().1 == 0 && self.stripes.flying.get() == 0 {
+            let flies = self.stripes.flying.get() > 0 || self.straight.has_stripes_below(tail);
+            if self.drain.get().1 == 0 && !flies {
                 return Ok(());
             }
             if let Some(error) = self.stalled.borrow().clone() {

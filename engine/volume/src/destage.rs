@@ -281,7 +281,6 @@ impl Inner {
         // Sent or gone before anything else: the journal waits for it, and a disk that goes out of service waits for the journal.
         if let Some(arrives) = arrives.filter(|_| arrived) {
             self.straight.arrived(&places);
-            self.count(|counts| counts.straight_bytes += flight.data.len() as u64);
             // A journal that has failed, or carries the data by now, waits for nothing.
             let _ = arrives.send(());
         }

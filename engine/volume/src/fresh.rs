@@ -12,7 +12,8 @@
 //! 2. The record says so only once all copies have the data, durably, and no disk went out of service that a restart would
 //!    find in service.
 //! 3. Of a volume with parity only whole stripes go so, of which nothing counts in parity. So there is nothing that a crash could
-//!    tear apart: before the record nothing of them counts, and with it all does, as it lies.
+//!    tear apart: nothing of them counts before all of it is there, and then the log says so, or has their data. A checkpoint
+//!    waits for those whose record its tail passes, and for no others: it could wait for ever, for a stream has always some.
 
 use crate::destage::{Destination, Flight};
 use crate::extent::Extent;
@@ -45,8 +46,8 @@ struct State {
     /// When those that are under way began, and bytes of the writes.
     under_way: BTreeMap<u64, (Duration, u64)>,
     bytes: u64,
-    /// Of these, bytes of stripes.
-    in_stripes: u64,
+    /// Stripes under way, by the record and the number of their write, and their bytes.
+    stripes: BTreeMap<(Lsn, u64), u64>,
     /// Disks with something that is not known to be durable, and the number of the last write there.
     volatile: BTreeMap<DeviceId, u64>,
 }
@@ -80,15 +81,15 @@ impl Straight {
         self.0.borrow().bytes
     }
 
-    /// Of these, bytes of stripes, which need nothing of the journal to get to their places.
+    /// Bytes of stripes under way, which need nothing of the journal to get to their places; or hardly more than that, where some are
+    /// written over meanwhile.
     pub fn bytes_in_stripes(&self) -> u64 {
-        self.0.borrow().in_stripes
+        self.0.borrow().stripes.values().sum()
     }
 
-    /// So many bytes of stripes begin, or end.
-    fn count_stripes(&self, bytes: u64, begin: bool) {
-        let in_stripes = &mut self.0.borrow_mut().in_stripes;
-        *in_stripes = if begin { *in_stripes + bytes } else { *in_stripes - bytes };
+    /// True while stripes are under way whose record is below this.
+    pub fn has_stripes_below(&self, tail: Lsn) -> bool {
+        self.0.borrow().stripes.first_key_value().is_some_and(|((lsn, _), _)| *lsn < tail)
     }
 
     /// True while something is under way for longer than the journal waits for it: a disk hangs.
@@ -184,11 +185,16 @@ impl Inner {
         volume.dirty.borrow().range(first..end).next().is_none().then_some(home)
     }
 
+    /// True where whole stripes of a volume may go straight to their places.
+    pub fn may_go_in_stripes(&self, volume: &VolumeState) -> bool {
+        volume.shape.parity && !volume.shape.floats && (!volume.has_hot_area() || self.settings.hot.eager)
+    }
+
     /// The stripes that blocks are all of, where nothing of them counts in parity.
     fn fresh_stripes(&self, volume: &VolumeState, blocks: Range<u64>) -> Option<Range<u64>> {
         let unit = volume.shape.stripe_blocks();
         let whole = blocks.start.is_multiple_of(unit) && blocks.end.is_multiple_of(unit);
-        if !whole || volume.shape.floats || volume.has_hot_area() && !self.settings.hot.eager {
+        if !whole || !self.may_go_in_stripes(volume) {
             return None;
         }
         for index in self.index_of(blocks.start)..=self.index_of(blocks.end - 1) {
@@ -263,7 +269,7 @@ impl Inner {
         volume: &Rc<VolumeState>,
         home: Home,
         blocks: Range<u64>,
-        arrives: oneshot::Sender<()>,
+        (lsn, arrives): (Lsn, oneshot::Sender<()>),
     ) {
         let Some(me) = self.me.upgrade() else { return };
         let bytes = Self::bytes_of(blocks.end - blocks.start);
@@ -273,7 +279,6 @@ impl Inner {
                 vec![Flight::of(volume, vec![extent], Destination::Copies, dirty.range_mut(blocks))]
             }
             Home::Stripes(stripes) => {
-                self.straight.count_stripes(bytes, true);
                 let unit = volume.shape.stripe_blocks();
                 let flight = |stripe: u64| {
                     let extents = volume.group_of(self.index_of(stripe * unit));
@@ -285,21 +290,28 @@ impl Inner {
             }
         };
         drop(dirty);
-        let in_stripes = volume.shape.parity;
         let number = self.straight.begin(self.runtime.now(), bytes);
+        let stripe = volume.shape.parity.then_some((lsn, number));
+        self.straight.0.borrow_mut().stripes.extend(stripe.map(|stripe| (stripe, bytes)));
         self.runtime.spawn(Box::pin(async move {
             let (each, arrivals): (Vec<_>, Vec<_>) = flights.iter().map(|_| oneshot::channel()).unzip();
             let all = async {
                 // When one does not get there, the journal need not wait for the others.
                 if try_join_all(arrivals).await.is_ok() {
+                    me.count(|counts| counts.straight_bytes += bytes);
+                    // A journal that has failed, or carries the data by now, waits for nothing.
                     let _ = arrives.send(());
+                } else {
+                    drop(arrives);
                 }
+                me.straight.end(number);
             };
             let flights = flights.into_iter().zip(each).map(|(flight, arrives)| me.destage(flight, Some(arrives)));
             let (left, ()) = join(join_all(flights), all).await;
-            me.straight.end(number);
-            if in_stripes {
-                me.straight.count_stripes(bytes, false);
+            if let Some(stripe) = stripe {
+                me.straight.0.borrow_mut().stripes.remove(&stripe);
+                // A checkpoint may have waited for it.
+                me.room.notify_waiters();
             }
             if left.into_iter().any(|left| left > 0) {
                 // What was refused, or written over meanwhile, is the destager's from now on.

@@ -290,7 +290,7 @@ impl Inner {
     }
 
     /// Gives up the slots of blocks that lie at their cold places too, and notes which blocks of fast copies are at home
-    /// again: the caller has made those durable, and no stripe is on its way.
+    /// again: the caller has made those durable, and no stripe that the log has announced is on its way.
     pub fn give_up_cooled(&self, returned: Returned) {
         let cooled = self.hot.cooled.take();
         if cooled.is_empty() && returned.is_empty() {

@@ -77,7 +77,9 @@ impl Inner {
             *loans.entry(pair).or_default() += 1;
         }
         let share_of = self.share_of();
-        loans.iter_mut().for_each(|(pair, extents)| *extents = extents.saturating_sub(share_of(*pair)));
+        for (pair, extents) in &mut loans {
+            *extents = extents.saturating_sub(share_of(*pair));
+        }
         loans
     }
 

@@ -292,8 +292,7 @@ impl Record {
                 out.u8(16);
             }
             Self::Placed { volume, first, checksums, in_parity } => {
-                let kind = if *in_parity { 27 } else { 17 };
-                encode_checksums(checksums, out.u8(kind).u64(*volume).u64(*first));
+                encode_checksums(checksums, out.u8(if *in_parity { 27 } else { 17 }).u64(*volume).u64(*first));
             }
             Self::Ahead { volume, first, places, checksums } => {
                 encode_places(places, out.u8(18).u64(*volume).u64(*first));

@@ -380,8 +380,12 @@ impl Inner {
     /// Bytes of the journal that what is acknowledged will still take before the tail can pass it: of stripes, and of the
     /// pages of pool tables, which are written as blocks are.
     pub fn debt(&self) -> u64 {
-        let in_stripes = self.dirty_in_stripes.get().saturating_sub(self.straight.bytes_in_stripes());
-        Self::debt_of(in_stripes) + 4 * Self::bytes_of(self.dirty_pool_pages.get())
+        Self::debt_of(self.bytes_for_stripes()) + 4 * Self::bytes_of(self.dirty_pool_pages.get())
+    }
+
+    /// Bytes of the write buffer that go to stripes by way of records.
+    pub fn bytes_for_stripes(&self) -> u64 {
+        self.dirty_in_stripes.get().saturating_sub(self.straight.bytes_in_stripes())
     }
 
     /// Bytes of the journal that bringing so much of the write buffer to its place may take: for each block, its row's

@@ -254,6 +254,7 @@ impl Inner {
             self.read_until_known(&at, &mut rows, urgency, Row::reads).await;
             self.take_raw(flight, stripe, &at, &mut rows, urgency).await?;
         }
+        debug_assert!(!straight || rows.iter().all(|row| row.facts.counted == 0), "nothing of it counts yet");
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
         self.refuse_homeless(&at, &rows, &solved)?;
         if !straight {
@@ -263,9 +264,15 @@ impl Inner {
         loop {
             let failures = self.write_rows(&at, &rows, &solved, urgency).await;
             if let Some(arrives) = arrives.take() {
-                self.stripe_arrived(flight, &at, failures.is_empty(), arrives);
+                self.stripe_arrived(&at, failures.is_empty(), arrives);
             }
             let Some(full) = self.dismiss(failures).await else {
+                if straight {
+                    // All of it is there, and counts from now on.
+                    for (block, ..) in &flight.blocks {
+                        self.put_in_parity(&flight.extents, *block);
+                    }
+                }
                 if waited {
                     self.found_room();
                 }
@@ -276,16 +283,12 @@ impl Inner {
         }
     }
 
-    /// A stripe that went past the journal counts from now on, wherever it is: the journal hears of it where all of it is there, or else
-    /// that it is not. Before a disk goes out of service, for that waits for the journal.
-    fn stripe_arrived(&self, flight: &Flight, at: &Stripe, is_whole: bool, arrives: oneshot::Sender<()>) {
-        for (block, ..) in &flight.blocks {
-            self.put_in_parity(&flight.extents, *block);
-        }
+    /// A stripe went past the journal, which hears that it is there, or that it is not all there: before a disk goes out of service, for
+    /// that waits for the journal.
+    fn stripe_arrived(&self, at: &Stripe, is_whole: bool, arrives: oneshot::Sender<()>) {
         let places = &at.site.places;
         if is_whole && places.iter().all(|place| self.array.works(*place)) {
             self.straight.arrived(places);
-            self.count(|counts| counts.straight_bytes += flight.data.len() as u64);
             // A journal that has failed, or carries the data by now, waits for nothing.
             let _ = arrives.send(());
         }

@@ -30,7 +30,7 @@ pub(crate) struct Word {
 pub(crate) struct Stripes {
     /// Those on their way to their places, or being read as a whole, and why one waits for a disk, while it does.
     pub busy: RefCell<BTreeMap<StripeId, Option<Error>>>,
-    /// Of these, those on their way.
+    /// Of these, those on their way, but for what goes past the journal.
     pub flying: Cell<u32>,
     /// Bytes of the journal that what is on its way may still take.
     pub flying_debt: Cell<u64>,

@@ -79,33 +79,36 @@ enum Wants {
     Page(Rc<Extent>),
 }
 
-/// Where the first piece of a write ends. One that has whole stripes of a volume with parity has pieces of them, and others of what is
-/// before and behind.
-fn end_of_piece(volume: &VolumeState, at: u64, end: u64) -> u64 {
-    let piece_bytes = (PIECE_BLOCKS * BLOCK_BYTES) as u64;
-    let stripe_bytes = volume.shape.stripe_blocks() * BLOCK_BYTES_U64;
-    let (first, last) = (at.next_multiple_of(stripe_bytes), end / stripe_bytes * stripe_bytes);
-    if !volume.shape.parity || stripe_bytes > piece_bytes || first >= last {
-        end.min((at / piece_bytes + 1) * piece_bytes)
-    } else if at < first {
-        first
-    } else {
-        last.min(at + piece_bytes / stripe_bytes * stripe_bytes)
-    }
-}
-
 impl Inner {
     /// Writes bytes at any offset; buffered when the future resolves.
     pub async fn write_bytes(&self, volume: &Rc<VolumeState>, offset: u64, data: &Bufs) -> Result<()> {
         let end = offset + data.len() as u64;
         let mut at = offset;
         while at < end {
-            let piece_end = end_of_piece(volume, at, end);
+            let piece_end = self.end_of_piece(volume, at, end);
             let piece = data.slice((at - offset) as usize..(piece_end - offset) as usize);
             self.write_piece(volume, at, piece).await?;
             at = piece_end;
         }
         Ok(())
+    }
+
+    /// Where the first piece of a write ends. One that has whole stripes which may go straight to their places has pieces of them, and
+    /// others of what is before and behind.
+    fn end_of_piece(&self, volume: &VolumeState, at: u64, end: u64) -> u64 {
+        let piece_bytes = (PIECE_BLOCKS * BLOCK_BYTES) as u64;
+        let stripe_bytes = volume.shape.stripe_blocks() * BLOCK_BYTES_U64;
+        let (first, last) = (at.next_multiple_of(stripe_bytes), end / stripe_bytes * stripe_bytes);
+        let cut = first < last
+            && stripe_bytes <= piece_bytes
+            && self.may_go_in_stripes(volume)
+            && volume.branch.borrow().is_none()
+            && self.goes_to_places(((end - at) / BLOCK_BYTES_U64) as usize);
+        match cut {
+            false => end.min((at / piece_bytes + 1) * piece_bytes),
+            true if at < first => first,
+            true => last.min(at + piece_bytes / stripe_bytes * stripe_bytes),
+        }
     }
 
     async fn write_piece(&self, volume: &Rc<VolumeState>, offset: u64, data: Bufs) -> Result<()> {
@@ -178,7 +181,7 @@ impl Inner {
             left = rest;
         }
         match past.zip(arrives) {
-            Some((Past::Straight(home), arrives)) => self.send_straight(volume, home, first..block, arrives),
+            Some((Past::Straight(home), arrives)) => self.send_straight(volume, home, first..block, (lsn, arrives)),
             Some((Past::Ahead(ahead), arrives)) => self.send_ahead(volume, ahead, data.clone(), (lsn, arrives)),
             None => {}
         }

@@ -101,7 +101,7 @@ fn blocks_that_nobody_uses_grow_old_and_are_found() {
     }
     let cold = table.cold(PAIR, 2, false);
     assert_eq!(cold, [4, 5].map(|slot| MirrorId { born: 10, slot }), "track 0 has too few cold ones");
-    table.leave(10);
+    table.leave(10, true);
     assert_eq!(table.writable().count(), 0);
 }
 

@@ -10,15 +10,13 @@ mod waits;
 use futures::future::{Either, select, try_join_all};
 use kura_block::{Block, Buf, DeviceId, Kind, Result, Runtime};
 use kura_controller::{
-    Check, Config, Controller, HotSettings, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec,
-    VolumeSpec, WhenFull,
+    Check, Config, Controller, HotSettings, JournalLimits, Layout, Node, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
+    WhenFull,
 };
-use kura_shared::InProcess;
 use kura_sim::{CrashPoint, Discard, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
 use rand::RngExt;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -68,9 +66,7 @@ impl Rig {
 
     /// All controllers of the pool.
     async fn start(&self, runtime: &Rc<dyn Runtime>) -> (Node, Vec<Rc<Controller>>) {
-        let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
-        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
-        Node::start(&paths, SimDisk::opener(&self.disks), runtime, &shared, self.config()).await.unwrap()
+        crate::alone::all(&self.disks, runtime, self.config()).await
     }
 
     /// Opens the controller and does `work`; then the power goes, unless it went before.

@@ -6,14 +6,12 @@
 use crate::told::Told;
 use kura_block::{Block, Buf, Kind, Runtime};
 use kura_controller::{
-    Check, Config, Controller, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec, VolumeSpec,
+    Check, Config, Controller, JournalLimits, Layout, Node, PoolSpec, Settings, SnapshotSpec, VolumeSpec,
 };
-use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
 use kura_tier::{Pace, Tier};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const CONTROLLERS: u16 = 3;
@@ -43,14 +41,12 @@ fn formatted_with(sim: &Sim, slow: impl Fn(u64) -> DiskSpec) -> Vec<SimDisk> {
 }
 
 async fn started(disks: &[SimDisk], runtime: &Rc<dyn Runtime>) -> Running {
-    let paths: Vec<String> = disks.iter().map(|disk| disk.name().to_owned()).collect();
     let config = Config {
         settings: Settings { write_buffer_bytes: 4 << 20, pages: 64, raid_width: Some(3), ..Settings::default() },
         journal: JournalLimits { linger: Duration::from_millis(1), batch_bytes: 64 << 10, ..JournalLimits::default() },
         ..Config::default()
     };
-    let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
-    Node::start(&paths, SimDisk::opener(disks), runtime, &shared, config).await.unwrap()
+    crate::alone::all(disks, runtime, config).await
 }
 
 fn volume(name: &str, blocks: usize, layout: Layout) -> VolumeSpec {
