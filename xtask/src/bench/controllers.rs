@@ -107,7 +107,7 @@ fn pool(controllers: usize) -> String {
 fn volumes(kura: &Kura, args: &Args, controllers: usize, count: usize) -> Result<Vec<Side>> {
     let size = args.size << 20;
     let full = |(at, name): (usize, &&'static str)| {
-        let side = kura.thin(name, size, at % controllers)?;
+        let side = kura.thin(name, "none", size, at % controllers)?;
         fill(&side.target, size)?;
         side.settle()?;
         Ok(side)

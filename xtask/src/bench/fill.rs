@@ -1,4 +1,4 @@
-//! A new volume written from its start to its end, beside the raw file, `qemu-nbd` and `nbdkit`.
+//! A new volume written from its start to its end, beside the raw file, `qemu-nbd` and `nbdkit`; and one with parity.
 
 use super::fio::{Access, Work, fill};
 use super::kura::Kura;
@@ -25,6 +25,10 @@ pub struct Args {
 const fn whole(name: &'static str, block_kib: u32, depth: u32) -> Work {
     Work { name, access: Access::Fill, random: false, block_kib, depth, connections: 1 }
 }
+
+/// A volume of the default layout, in a pool of so many files.
+const ARRAY: &str = "kura-array";
+const DISKS: usize = 6;
 
 const WORKS: [Work; 2] = [whole("128k, QD16", 128, 16), whole("1M, QD4", 1024, 4)];
 
@@ -56,8 +60,9 @@ pub fn run(args: &Args) -> Result<()> {
         fill(&side.target, size)?;
         side.settle()?;
     }
-    let kura = Kura::start(&binary, &folder.join("kura"), size)?;
-    let names: Vec<&str> = peers.iter().map(|side| side.name).chain(["kura"]).collect();
+    let alone = Kura::start(&binary, &folder.join("kura"), size)?;
+    let array = Kura::on(&binary, &folder.join(ARRAY), DISKS, size / 2 + (1 << 30), "journal = '512M'")?;
+    let names: Vec<&str> = peers.iter().map(|side| side.name).chain(["kura", ARRAY]).collect();
     let mut samples = Samples::default();
     for round in 0..args.rounds {
         for work in &WORKS {
@@ -67,9 +72,11 @@ pub fn run(args: &Args) -> Result<()> {
                 let sample = match peers.iter().find(|side| side.name == name) {
                     Some(side) => side.measure(work, size, 0)?,
                     None => {
-                        let side = kura.thin("kura", size, 0)?;
+                        let is_array = name == ARRAY;
+                        let (kura, layout) = if is_array { (&array, "hot-mirror") } else { (&alone, "none") };
+                        let side = kura.thin(name, layout, size, 0)?;
                         let sample = side.measure(work, size, 0)?;
-                        kura.ask(&["volume", "delete", "kura"])?;
+                        kura.ask(&["volume", "delete", name])?;
                         side.settle()?;
                         sample
                     }

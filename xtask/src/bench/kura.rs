@@ -88,9 +88,9 @@ impl Kura {
         Ok(self.export(name))
     }
 
-    /// A thin volume without redundancy, owned by this controller.
-    pub fn thin(&self, name: &'static str, size_bytes: u64, controller: usize) -> Result<Side> {
-        self.ask(&["volume", "create", name, "--size", &size_bytes.to_string(), "--layout", "none", "--thin"])?;
+    /// A thin volume of a layout, owned by this controller.
+    pub fn thin(&self, name: &'static str, layout: &str, size_bytes: u64, controller: usize) -> Result<Side> {
+        self.ask(&["volume", "create", name, "--size", &size_bytes.to_string(), "--layout", layout, "--thin"])?;
         self.ask(&["volume", "move-to", name, &controller.to_string()])?;
         Ok(self.export(name))
     }

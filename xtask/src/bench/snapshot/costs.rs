@@ -93,7 +93,7 @@ struct Volume<'a> {
 impl<'a> Volume<'a> {
     /// A full one.
     fn make(kura: &'a Kura, name: &'static str, mib: u64) -> Result<Self> {
-        let side = kura.thin(name, mib << 20, 0)?;
+        let side = kura.thin(name, "none", mib << 20, 0)?;
         fill(&side.target, mib << 20)?;
         side.settle()?;
         let writer = Writer::start(&side.target)?;

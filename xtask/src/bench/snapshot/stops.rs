@@ -64,7 +64,7 @@ fn stopped(case: &Case, args: &Args, binary: &Path) -> Result<Stopped> {
     let kura = Kura::on(binary, folder.path(), 1, room, &pool)?;
     let mut sides: Vec<Side> = Vec::new();
     for (controller, name) in case.volumes.iter().enumerate() {
-        let side = kura.thin(name, case.size_bytes.unwrap_or(filled), controller)?;
+        let side = kura.thin(name, "none", case.size_bytes.unwrap_or(filled), controller)?;
         fill(&side.target, filled)?;
         sides.push(side);
     }
