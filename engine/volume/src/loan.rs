@@ -60,7 +60,7 @@ impl Inner {
     /// How many extents of a pair are its part of the share.
     fn share_of(&self) -> impl Fn(Pair) -> usize + use<> {
         let ring = self.ring();
-        let each = self.hot_share() / ring.len().max(1);
+        let each = self.hot_share().div_ceil(ring.len().max(1));
         move |pair| if ring.contains(&pair) { each } else { 0 }
     }
 

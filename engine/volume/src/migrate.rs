@@ -117,15 +117,13 @@ impl Inner {
         self.hot.table.borrow().count() > 0
     }
 
-    /// The extents that this controller's hot area has in any case: as many on each pair, and at least one.
+    /// The extents that this controller's hot area has in any case: at least one on each pair.
     pub fn hot_share(&self) -> usize {
         let disks = self.data_disks();
         let extents: u64 =
             disks.iter().filter_map(|disk| self.array.member(*disk)).map(|disk| u64::from(disk.plan.extents)).sum();
         let share = extents / u64::from(self.controllers.max(1));
-        let (share, pairs) =
-            (hot_extents(share, self.array.extent_bytes(), &self.settings.hot) as usize, self.ring().len());
-        (share / pairs.max(1)).max(1) * pairs
+        hot_extents(share, self.array.extent_bytes(), &self.settings.hot).max(self.ring().len() as u64) as usize
     }
 
     /// Chained declustering: each disk's first half is mirrored on the next one's second half.
