@@ -161,7 +161,7 @@ impl Inner {
         }
         let blocks = found.iter().zip(&checksums).map(|((block, _), checksum)| (*block, Lsn(0), *checksum)).collect();
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
-        if self.write_stripe(&flight, stripe, urgency, None).await.is_err() {
+        if self.write_stripe(&flight, stripe, urgency).await.is_err() {
             return 0;
         }
         for ((block, id), (.., checksum)) in found.iter().zip(&flight.blocks) {

@@ -222,7 +222,10 @@ impl Inner {
     pub async fn destage(&self, flight: Flight, arrives: Option<oneshot::Sender<()>>) -> usize {
         let done = match &flight.to {
             Destination::Copies => self.write_copies(&flight, arrives).await,
-            Destination::Stripe(stripe) => self.write_stripe(&flight, *stripe, Urgency::Buffer, arrives).await,
+            Destination::Stripe(stripe) => match arrives {
+                Some(arrives) => self.write_fresh_stripe(&flight, *stripe, arrives).await,
+                None => self.write_stripe(&flight, *stripe, Urgency::Buffer).await,
+            },
             Destination::Hot(slots) => self.write_hot(&flight, slots).await,
             Destination::Fast(copy) => self.write_fast(&flight, copy).await,
         };

@@ -81,6 +81,16 @@ impl Straight {
         self.0.borrow().bytes
     }
 
+    /// Stripes begin, by the record and the number of their write.
+    fn begin_stripes(&self, stripes: (Lsn, u64), bytes: u64) {
+        self.0.borrow_mut().stripes.insert(stripes, bytes);
+    }
+
+    /// They are where they belong, or the destager's.
+    fn end_stripes(&self, stripes: (Lsn, u64)) {
+        self.0.borrow_mut().stripes.remove(&stripes);
+    }
+
     /// Bytes of stripes under way, which need nothing of the journal to get to their places; or hardly more than that, where some are
     /// written over meanwhile.
     pub fn bytes_in_stripes(&self) -> u64 {
@@ -291,8 +301,8 @@ impl Inner {
         };
         drop(dirty);
         let number = self.straight.begin(self.runtime.now(), bytes);
-        let stripe = volume.shape.parity.then_some((lsn, number));
-        self.straight.0.borrow_mut().stripes.extend(stripe.map(|stripe| (stripe, bytes)));
+        let stripes = volume.shape.parity.then_some((lsn, number));
+        stripes.inspect(|stripes| self.straight.begin_stripes(*stripes, bytes));
         self.runtime.spawn(Box::pin(async move {
             let (each, arrivals): (Vec<_>, Vec<_>) = flights.iter().map(|_| oneshot::channel()).unzip();
             let all = async {
@@ -308,9 +318,9 @@ impl Inner {
             };
             let flights = flights.into_iter().zip(each).map(|(flight, arrives)| me.destage(flight, Some(arrives)));
             let (left, ()) = join(join_all(flights), all).await;
-            if let Some(stripe) = stripe {
-                me.straight.0.borrow_mut().stripes.remove(&stripe);
-                // A checkpoint may have waited for it.
+            if let Some(stripes) = stripes {
+                me.straight.end_stripes(stripes);
+                // A checkpoint may have waited for them.
                 me.room.notify_waiters();
             }
             if left.into_iter().any(|left| left > 0) {

@@ -31,7 +31,7 @@ use tokio::sync::{Notify, oneshot};
 
 /// How long to wait before looking again whether somebody wants what is borrowed.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
-/// For so long nothing more is borrowed after somebody wanted it.
+/// For so long nothing more is borrowed after some of it had to go back.
 const MODEST: Duration = Duration::from_secs(10);
 /// Extents returned at once.
 const AT_ONCE: usize = 16;
@@ -41,8 +41,8 @@ const AT_ONCE: usize = 16;
 pub(crate) struct Loan {
     /// Somebody wants it, or there is some.
     pub news: Notify,
-    /// Who wants it.
-    called: RefCell<Vec<oneshot::Sender<bool>>>,
+    /// Who wants it, and of which disks.
+    called: RefCell<Vec<(BTreeSet<DeviceId>, oneshot::Sender<bool>)>>,
     /// Somebody hears who calls.
     is_heard: Cell<bool>,
     /// Until then nothing more is borrowed.
@@ -95,7 +95,7 @@ impl Inner {
         there.map(|(_, extents)| *extents as u32).sum()
     }
 
-    /// True when the hot area may take more than its share: clients ask for something, and nobody wanted it lately.
+    /// True when the hot area may take more than its share: clients ask for something, and nothing had to go back lately.
     pub fn may_borrow(&self) -> bool {
         self.settings.hot.borrows && self.runtime.now() >= self.hot.loan.modest_until.get() && !self.is_quiet()
     }
@@ -128,14 +128,14 @@ impl Inner {
         true
     }
 
-    /// Has the hot area return some of what it borrowed, since there is no room otherwise; false when it has returned nothing.
-    pub async fn call_loan(&self) -> bool {
-        self.hot.loan.modest_until.set(self.runtime.now() + MODEST);
+    /// Has the hot area return some of what it borrowed of those of these disks that have no room otherwise; false when it has returned
+    /// nothing.
+    pub async fn call_loan(&self, disks: &[DeviceId]) -> bool {
         if self.loan() == 0 || !self.hot.loan.is_heard.get() {
             return false;
         }
         let (answer, answered) = oneshot::channel();
-        self.hot.loan.called.borrow_mut().push(answer);
+        self.hot.loan.called.borrow_mut().push((disks.iter().copied().collect(), answer));
         self.hot.loan.news.notify_one();
         answered.await.unwrap_or(false)
     }
@@ -146,8 +146,9 @@ impl Inner {
         loan.is_heard.set(true);
         while self.goes_on() {
             let called = loan.called.take();
-            let returned = self.return_if_wanted(!called.is_empty()).await;
-            for who in called {
+            let disks = called.iter().flat_map(|(disks, _)| disks).copied().collect();
+            let returned = self.return_if_wanted(&disks).await;
+            for (_, who) in called {
                 // One that is gone wants no answer.
                 let _ = who.send(returned);
             }
@@ -163,8 +164,8 @@ impl Inner {
         loan.called.take();
     }
 
-    /// Returns some of what is borrowed of disks that have nothing left, where somebody calls it, or hardly anything.
-    async fn return_if_wanted(&self, called: bool) -> bool {
+    /// Returns some of what is borrowed of disks that somebody calls and that have nothing left, or of those that have hardly anything.
+    async fn return_if_wanted(&self, called: &BTreeSet<DeviceId>) -> bool {
         let loan = self.loan();
         if loan == 0 {
             return false;
@@ -172,7 +173,8 @@ impl Inner {
         let mut wanted = BTreeSet::new();
         for device in self.data_disks() {
             // A disk of which nobody says what is free is left alone.
-            let is_wanted = |(free, all)| if called { free == 0 } else { is_scarce(free, all) };
+            let is_wanted =
+                |(free, all)| free == 0 && called.contains(&device) || called.is_empty() && is_scarce(free, all);
             wanted.extend(self.room_on(device).await.is_ok_and(is_wanted).then_some(device));
         }
         let mut chosen = self.hot.table.borrow().emptiest(self.share_of());

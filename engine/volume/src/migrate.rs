@@ -87,7 +87,7 @@ impl Inner {
 
     /// The pairs on which it is to grow before cold blocks are moved, best first: as it has not had its share yet, or as writes find
     /// few tracks there.
-    fn hot_is_to_grow(&self) -> Vec<Pair> {
+    fn pairs_to_grow(&self) -> Vec<Pair> {
         if !self.hot_can_grow() {
             return Vec::new();
         }
@@ -148,7 +148,7 @@ impl Inner {
         if !self.hot.wanted.get() && !self.hot_is_due() {
             return Step::Rest(self.give_up_unused().then_some(BUSY));
         }
-        let pairs = self.hot_is_to_grow();
+        let pairs = self.pairs_to_grow();
         if !pairs.is_empty() {
             return Step::Grow(pairs);
         }

@@ -321,11 +321,7 @@ impl Inner {
             if pass.is_full(&places) {
                 continue;
             }
-            let mut to = self.allocate(1, &places).await;
-            if matches!(&to, Err(full) if full.kind() == Kind::Full) && self.call_loan().await {
-                to = self.allocate(1, &places).await;
-            }
-            match to {
+            match self.allocate(1, &places).await {
                 Ok(to) => moves.push((errand, to[0])),
                 Err(full) if full.kind() == Kind::Full => {
                     pass.full.insert(disks_of(&places), full);

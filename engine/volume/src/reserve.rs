@@ -89,18 +89,19 @@ impl Inner {
         self.allocate_from(copies, &disks).await
     }
 
-    /// Takes places for so many copies on some of these disks.
+    /// Takes places for so many copies on some of these disks; where they have none, of what this controller can give back itself.
     pub async fn allocate_from(&self, copies: usize, disks: &[DeviceId]) -> Result<Places> {
-        match self.allocate_free(copies, disks).await {
-            Err(error)
-                if error.kind() == Kind::Full && (self.successors.are_on(disks) || !self.freed.borrow().is_empty()) =>
-            {
-                self.give_up_successors(|open| open.is_on(disks));
-                self.checkpoint().await?;
-                self.allocate_free(copies, disks).await
-            }
-            done => done,
+        let is_full = |taken: &Result<Places>| matches!(taken, Err(error) if error.kind() == Kind::Full);
+        let mut taken = self.allocate_free(copies, disks).await;
+        if is_full(&taken) && (self.successors.are_on(disks) || !self.freed.borrow().is_empty()) {
+            self.give_up_successors(|open| open.is_on(disks));
+            self.checkpoint().await?;
+            taken = self.allocate_free(copies, disks).await;
         }
+        while is_full(&taken) && self.call_loan(disks).await {
+            taken = self.allocate_free(copies, disks).await;
+        }
+        taken
     }
 
     async fn allocate_free(&self, copies: usize, disks: &[DeviceId]) -> Result<Places> {
@@ -198,7 +199,7 @@ impl Inner {
         }
     }
 
-    /// The pool is full for the group of an extent: it is allocated in what all controllers give back, or else a snapshot goes, where one
+    /// The pool is full for the group of an extent: it is allocated in what other controllers give back, or else a snapshot goes, where one
     /// may, or the error stays.
     pub async fn drop_oldest_or(&self, volume: &Rc<VolumeState>, index: u32, full: Error) -> Result<()> {
         self.note_full();
@@ -208,7 +209,7 @@ impl Inner {
             self.data_disks().len() >= volume.shape.width() && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
         let mut more = true;
         while more {
-            more = may_help && self.all_give_back().await;
+            more = may_help && self.others_give_back().await;
             match self.map_into_free(volume, index).await {
                 Err(error) if error.kind() == Kind::Full => {}
                 done => return done,
@@ -284,7 +285,7 @@ impl Inner {
                 Err(error) => error,
             };
             let is_full = refused.kind() == Kind::Full && self.data_disks().len() >= volume.shape.width();
-            if is_full && (self.all_give_back().await || !std::mem::replace(&mut asked, true)) {
+            if is_full && (self.others_give_back().await || !std::mem::replace(&mut asked, true)) {
                 continue;
             }
             let dropped = if is_full { self.drop_oldest().await } else { Ok(false) };

@@ -230,68 +230,76 @@ impl Inner {
         }
     }
 
-    /// Writes blocks of a stripe, and its parity. A disk that refuses goes out of service; one that is only full is
-    /// asked again and again. With `arrives` all of the stripe is written where nothing counts in parity yet, and the log is told
-    /// afterwards instead.
-    pub async fn write_stripe(
-        &self,
-        flight: &Flight,
-        stripe: u64,
-        urgency: Urgency,
-        mut arrives: Option<oneshot::Sender<()>>,
-    ) -> Result<()> {
+    /// Writes blocks of a stripe that was taken, and its parity.
+    pub async fn write_stripe(&self, flight: &Flight, stripe: u64, urgency: Urgency) -> Result<()> {
         let volume = &*flight.volume;
         let id = stripe_id(volume, &flight.extents, stripe);
-        let straight = arrives.is_some();
-        let _lock = straight.then(|| StripeLock(self, id));
-        let _flying = (!straight).then(|| self.on_its_way(id, flight.data.len() as u64));
+        let _flying = self.on_its_way(id, flight.data.len() as u64);
         let Some(extent) = flight.extents.first() else { return Ok(()) };
         let _pins = self.load_stripe(volume, &flight.extents, stripe).await?;
         let at = self.stripe_of(extent, stripe);
         let mut rows = self.rows_of(flight, stripe, &at);
         let parity_works = self.array.works(at.place(Slot::Parity));
-        if parity_works && !straight {
+        if parity_works {
             self.read_until_known(&at, &mut rows, urgency, Row::reads).await;
             self.take_raw(flight, stripe, &at, &mut rows, urgency).await?;
         }
-        debug_assert!(!straight || rows.iter().all(|row| row.facts.counted == 0), "nothing of it counts yet");
         let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
         self.refuse_homeless(&at, &rows, &solved)?;
-        if !straight {
-            self.announce(flight, stripe, &rows, &solved).await?;
-        }
-        let mut waited = false;
-        loop {
-            let failures = self.write_rows(&at, &rows, &solved, urgency).await;
-            if let Some(arrives) = arrives.take() {
-                self.stripe_arrived(&at, failures.is_empty(), arrives);
-            }
-            let Some(full) = self.dismiss(failures).await else {
-                if straight {
-                    // All of it is there, and counts from now on.
-                    for (block, ..) in &flight.blocks {
-                        self.put_in_parity(&flight.extents, *block);
-                    }
-                }
-                if waited {
-                    self.found_room();
-                }
-                return Ok(());
-            };
-            waited = true;
-            self.wait_for_room(id, full).await?;
-        }
+        self.announce(flight, stripe, &rows, &solved).await?;
+        let failures = self.write_rows(&at, &rows, &solved, urgency).await;
+        self.write_to_the_end(id, &at, (&rows, &solved), urgency, failures).await
     }
 
-    /// A stripe went past the journal, which hears that it is there, or that it is not all there: before a disk goes out of service, for
-    /// that waits for the journal.
-    fn stripe_arrived(&self, at: &Stripe, is_whole: bool, arrives: oneshot::Sender<()>) {
+    /// Writes all of a stripe that is marked busy and of which nothing counts in parity yet. It counts when it is there, which the
+    /// journal hears through `arrives`, or that it is not: before a disk goes out of service, for that waits for the journal.
+    pub async fn write_fresh_stripe(&self, flight: &Flight, stripe: u64, arrives: oneshot::Sender<()>) -> Result<()> {
+        let id = stripe_id(&flight.volume, &flight.extents, stripe);
+        let _lock = StripeLock(self, id);
+        let Some(extent) = flight.extents.first() else { return Ok(()) };
+        let _pins = self.load_stripe(&flight.volume, &flight.extents, stripe).await?;
+        let at = self.stripe_of(extent, stripe);
+        let rows = self.rows_of(flight, stripe, &at);
+        debug_assert!(rows.iter().all(|row| row.facts.counted == 0), "nothing of it counts yet");
+        let parity_works = self.array.works(at.place(Slot::Parity));
+        let solved: Vec<_> = rows.iter().map(|row| row.solve().filter(|_| parity_works)).collect();
+        // A disk may have gone since the stripe was marked.
+        self.refuse_homeless(&at, &rows, &solved)?;
+        let failures = self.write_rows(&at, &rows, &solved, Urgency::Buffer).await;
         let places = &at.site.places;
-        if is_whole && places.iter().all(|place| self.array.works(*place)) {
+        if failures.is_empty() && places.iter().all(|place| self.array.works(*place)) {
             self.straight.arrived(places);
             // A journal that has failed, or carries the data by now, waits for nothing.
             let _ = arrives.send(());
+        } else {
+            drop(arrives);
         }
+        self.write_to_the_end(id, &at, (&rows, &solved), Urgency::Buffer, failures).await?;
+        for (block, ..) in &flight.blocks {
+            self.put_in_parity(&flight.extents, *block);
+        }
+        Ok(())
+    }
+
+    /// What came of writing rows: a disk that refuses goes out of service; one that is only full is asked again and again.
+    async fn write_to_the_end(
+        &self,
+        id: StripeId,
+        at: &Stripe,
+        (rows, solved): (&[StripeRow], &[Option<Solution>]),
+        urgency: Urgency,
+        mut failures: Vec<kura_array::Failure>,
+    ) -> Result<()> {
+        let mut waited = false;
+        while let Some(full) = self.dismiss(failures).await {
+            waited = true;
+            self.wait_for_room(id, full).await?;
+            failures = self.write_rows(at, rows, solved, urgency).await;
+        }
+        if waited {
+            self.found_room();
+        }
+        Ok(())
     }
 
     /// A stripe that was taken is on its way, with so many bytes.

@@ -104,10 +104,12 @@ impl Inner {
             && self.may_go_in_stripes(volume)
             && volume.branch.borrow().is_none()
             && self.goes_to_places(((end - at) / BLOCK_BYTES_U64) as usize);
-        match cut {
-            false => end.min((at / piece_bytes + 1) * piece_bytes),
-            true if at < first => first,
-            true => last.min(at + piece_bytes / stripe_bytes * stripe_bytes),
+        if !cut {
+            end.min((at / piece_bytes + 1) * piece_bytes)
+        } else if at < first {
+            first
+        } else {
+            last.min(at + piece_bytes / stripe_bytes * stripe_bytes)
         }
     }
 

@@ -45,7 +45,11 @@ fn describe() {
     describe_gauge!("kura_info", "Constant 1; the version is a label");
     describe_gauge!("kura_healthy", "1 when all is well, 0 when `kura status` shows a problem");
     describe_gauge!("kura_pool_data_bytes", Unit::Bytes, "Raw bytes for volumes' data on healthy disks");
-    describe_gauge!("kura_pool_free_bytes", Unit::Bytes, "Raw bytes for volumes' data that nobody holds");
+    describe_gauge!(
+        "kura_pool_free_bytes",
+        Unit::Bytes,
+        "Raw bytes for volumes' data that nobody holds, or only until somebody wants them"
+    );
     describe_gauge!("kura_pool_volume_bytes", Unit::Bytes, "Raw bytes that volumes and clones hold");
     describe_gauge!("kura_pool_hot_bytes", Unit::Bytes, "Raw bytes of the mirrored area of hot-mirrored volumes");
     describe_gauge!("kura_pool_borrowed_bytes", Unit::Bytes, "Of the free ones, what that area has borrowed");

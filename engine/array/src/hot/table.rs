@@ -218,7 +218,7 @@ impl HotTable {
     }
 
     /// Its extents, by birth.
-    pub fn extents(&self) -> impl DoubleEndedIterator<Item = (u64, &HotExtent)> {
+    pub fn extents(&self) -> impl Iterator<Item = (u64, &HotExtent)> {
         self.extents.iter().map(|(born, extent)| (*born, extent))
     }
 

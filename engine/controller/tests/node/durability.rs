@@ -292,8 +292,8 @@ async fn all_hot(controller: &Controller, runtime: &dyn Runtime) -> Rc<dyn Block
     device
 }
 
-async fn is_all(device: &dyn Block, byte: u8) -> bool {
-    let read = device.read(0, GROUP * BLOCK).await.unwrap();
+async fn is_all(device: &dyn Block, blocks: usize, byte: u8) -> bool {
+    let read = device.read(0, blocks * BLOCK).await.unwrap();
     read.parts().iter().all(|part| part.iter().all(|found| *found == byte))
 }
 
@@ -323,7 +323,7 @@ fn a_crash_in_a_delete_leaves_all_or_nothing_of_what_is_hot() {
         rig.run(async |controller, _| {
             let hot = controller.store().status().hot_bytes;
             match controller.open_volume("v") {
-                Ok(device) => assert!(is_all(&*device, 7).await, "crash at {crash}"),
+                Ok(device) => assert!(is_all(&*device, GROUP, 7).await, "crash at {crash}"),
                 Err(_) => assert_eq!(hot, 0, "crash at {crash}"),
             }
             check(controller).await;

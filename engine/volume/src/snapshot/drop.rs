@@ -83,7 +83,7 @@ impl Store {
     pub async fn give_back(&self) -> Result<bool> {
         self.inner.tidy_all().await?;
         self.inner.give_up_successors(|_| true);
-        let returned = self.inner.call_loan().await;
+        let returned = self.inner.call_loan(&self.inner.data_disks()).await;
         if !self.inner.freed.borrow().is_empty() {
             self.inner.checkpoint().await?;
         }
@@ -102,12 +102,12 @@ impl Store {
 }
 
 impl Inner {
-    /// Has all controllers give back what they do not need, before a snapshot goes, or a write is refused, for what is free in a
+    /// Has the other controllers give back what they do not need, before a snapshot goes, or a write is refused, for what is free in a
     /// moment; true when there may be more of it.
-    pub async fn all_give_back(&self) -> bool {
+    pub async fn others_give_back(&self) -> bool {
         match self.drops.others.get() {
             Some(others) => others.give_back().await,
-            None => self.call_loan().await,
+            None => false,
         }
     }
 

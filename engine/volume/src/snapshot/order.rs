@@ -359,14 +359,6 @@ impl Inner {
         can.then_some(Homeless { present, slot, seen })
     }
 
-    /// As [`Inner::map_into_free`]; where the pool is full, true when the hot area has returned something.
-    async fn map_or_call(&self, volume: &Rc<VolumeState>, index: u32) -> Result<bool> {
-        match self.map_into_free(volume, index).await {
-            Err(full) if full.kind() == Kind::Full => Ok(self.call_loan().await),
-            mapped => mapped.map(|()| true),
-        }
-    }
-
     /// Writes blocks of a window to their homes and gives their slots up; false when that cannot be now. Blocks that clients
     /// change all the time are left for another look.
     async fn order_window(
@@ -406,8 +398,9 @@ impl Inner {
             let unmapped = written.iter().find(|(state, block)| state.extent(self.index_of(*block)).is_none());
             if let Some((state, block)) = unmapped {
                 // No snapshot is given up for this: whoever does that waits until nothing is tidied up.
-                if !self.map_or_call(state, self.index_of(*block)).await? {
-                    return Ok(false);
+                match self.map_into_free(state, self.index_of(*block)).await {
+                    Err(error) if error.kind() == Kind::Full => return Ok(false),
+                    mapped => mapped?,
                 }
                 continue;
             }

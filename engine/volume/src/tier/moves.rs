@@ -277,7 +277,7 @@ impl Inner {
             return Err(busy());
         }
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
-        self.write_stripe(&flight, stripe, Urgency::Idle, None).await
+        self.write_stripe(&flight, stripe, Urgency::Idle).await
     }
 
     /// Writes blocks of an extent that lies in copies to all of them.

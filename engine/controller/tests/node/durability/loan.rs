@@ -1,6 +1,6 @@
 //! What the hot area borrows of a pool with room, and returns.
 
-use super::{BLOCK, Rig, check, create, fill, reads, write};
+use super::{Rig, block, check, create, fill, is_all, reads, write};
 use futures::future::{Either, select};
 use kura_block::{Block, DeviceId, Kind, Runtime};
 use kura_controller::{Controller, HotSettings, Layout, Settings, SnapshotSpec, VolumeSpec, WhenFull};
@@ -25,11 +25,6 @@ async fn scatter(device: &dyn Block, blocks: usize, byte: u8) {
     for at in 0..blocks {
         write(device, at * 1001 % blocks, byte).await.unwrap();
     }
-}
-
-async fn is_all(device: &dyn Block, blocks: usize, byte: u8) -> bool {
-    let read = device.read(0, blocks * BLOCK).await.unwrap();
-    read.parts().iter().all(|part| part.iter().all(|found| *found == byte))
 }
 
 fn hot_extents(controller: &Controller, extent_bytes: u64) -> u64 {
@@ -233,7 +228,7 @@ fn a_power_cut_anywhere_in_it_loses_nothing() {
         rig.run(async |controller, runtime| {
             if let Ok(device) = controller.open_volume("v") {
                 for at in 0..BLOCKS {
-                    let found = super::block(&*device, at).await;
+                    let found = block(&*device, at).await;
                     let is_one = found.iter().all(|byte| *byte == found[0]);
                     assert!(is_one && found[0] >= flushed, "cut at {crash}: block {at} is {}", found[0]);
                 }
