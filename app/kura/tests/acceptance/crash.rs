@@ -227,7 +227,7 @@ impl Connection {
             let command = if random.below(2) == 0 { WRITE_ZEROES } else { TRIM };
             self.client.send(command, flags, offset, len, &[])?
         } else {
-            let data: Vec<u8> = (first..first + count).flat_map(|block| content(block, version)).collect();
+            let data = (first..first + count).map(|block| content(block, version)).collect::<Vec<_>>().concat();
             self.client.send(WRITE, flags, offset, len, &data)?
         };
         self.in_flight.insert(cookie, pending);
@@ -365,17 +365,12 @@ fn is_zeroes(version: u64) -> bool {
     version.is_multiple_of(8)
 }
 
-/// The bytes of a block of this version: every sector names both, so that no mixture passes for a whole.
+/// The bytes of a block of this version: both in every 16 of them, so that no mixture passes for a whole.
 fn content(block: u64, version: u64) -> Vec<u8> {
     if is_zeroes(version) {
         return vec![0; BLOCK];
     }
-    let sector = |number: u64| {
-        let mut random = Random(version << 20 ^ block << 4 ^ number);
-        let words = [version, block].into_iter().chain(std::iter::repeat_with(move || random.next()));
-        words.take(512 / 8).flat_map(u64::to_le_bytes)
-    };
-    (0..BLOCK as u64 / 512).flat_map(sector).collect()
+    [version, block].map(u64::to_le_bytes).concat().repeat(BLOCK / 16)
 }
 
 /// The `SplitMix64` generator.

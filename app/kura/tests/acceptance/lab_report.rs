@@ -187,7 +187,8 @@ fn a_result_says_what_it_is_of() {
 #[test]
 fn a_run_that_is_killed_goes_on_where_it_was() {
     let home = Home::new();
-    let args = |out: &'static str| ["lab", "run", "snapshot-methods", "--seed", "3", "--jobs", "1", "--out", out];
+    let args =
+        |out: &'static str| ["lab", "run", "snapshot-methods", "--quick", "--seed", "3", "--jobs", "1", "--out", out];
     let points = home.path("cut/snapshot-methods/points");
     let saved = || {
         let files = std::fs::read_dir(&points).into_iter().flatten().map(|entry| entry.expect("a point").path());

@@ -28,7 +28,7 @@ fn content(block: u64, version: u64) -> Vec<u8> {
 }
 
 fn run(first: u64, version: u64) -> Vec<u8> {
-    (first..first + RUN).flat_map(|block| content(block, version)).collect()
+    (first..first + RUN).map(|block| content(block, version)).collect::<Vec<_>>().concat()
 }
 
 /// What a client was told of each block, and what it asked for last.

@@ -143,7 +143,9 @@ fn an_end_that_stands_still_is_given_up_and_found_again() {
     let args = ["source", &format!("{address}/a"), TOKEN[0], TOKEN[1]];
     let slow = ["--workers", "1", "--bandwidth", "30K", "--timeout", "10s"];
     let running = begin(&home, &[&args, &slow[..]].concat());
-    eventually(Duration::from_mins(1), "the copy has begun", || home.path("copies/a/d").exists());
+    // All its connections are up when files arrive.
+    let arrived = || fs::read_dir(home.path("copies/a/d")).is_ok_and(|mut files| files.next().is_some());
+    eventually(Duration::from_mins(1), "the copy has begun", arrived);
     let signal = |name: &str| ok(tool("kill").args([name, &serving.0.id().to_string()]));
     signal("-STOP");
     let output = running.wait_with_output().expect("the run");

@@ -1,4 +1,4 @@
-//! A tiering policy that knows nothing and is never content.
+//! A tiering policy that knows nothing, and is content only where nobody has asked for anything for a while.
 
 use kura_tier::{Decision, Facts, Move, Pace, Policy, Reason, Standing, Tier};
 use rand::RngExt;
@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 pub struct Restless {
     pub rng: ChaCha8Rng,
+    pub content: bool,
 }
 
 impl Policy for Restless {
@@ -15,7 +16,9 @@ impl Policy for Restless {
 
     fn decide(&mut self, facts: &Facts<'_>) -> Decision {
         let mut moves = Vec::new();
-        for volume in facts.volumes {
+        let asked = facts.volumes.iter().any(|volume| !volume.heat.is_empty());
+        self.content = !asked && (self.content || self.rng.random_bool(0.05));
+        for volume in facts.volumes.iter().filter(|_| !self.content) {
             assert!(volume.placed.is_sorted_by_key(|placed| placed.region));
             assert!(volume.heat.is_sorted_by_key(|heat| heat.region));
             for _ in 0..self.rng.random_range(0..4) {
@@ -36,7 +39,7 @@ impl Policy for Restless {
     }
 
     fn rests(&self) -> bool {
-        false
+        self.content
     }
 
     fn standing(&self, _: u64, _: u32) -> Standing {

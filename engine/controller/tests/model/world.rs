@@ -167,7 +167,7 @@ impl World {
         let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
         let (node, controllers) = Node::start(&paths, SimDisk::opener(here), &runtime, &shared, config).await?;
         for controller in &controllers {
-            let policy = Box::new(Restless { rng: ChaCha8Rng::seed_from_u64(seed) });
+            let policy = Box::new(Restless { rng: ChaCha8Rng::seed_from_u64(seed), content: false });
             let tier = TierSetup {
                 policy,
                 // One extent or two.

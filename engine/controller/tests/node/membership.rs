@@ -65,9 +65,10 @@ impl Rig {
         Node::start(&paths, opener, runtime, &shared, config).await.unwrap().0
     }
 
-    /// Everything the test writes: a pattern of its own for each volume.
+    /// Everything the test writes: the volume's number and the block's in every 16 bytes.
     fn content(volume: usize) -> Vec<u8> {
-        (0..VOLUME_BYTES).map(|at| (at / 4096 * 7 + at % 251 + volume * 13) as u8).collect()
+        let block = |number: usize| [volume + 1, number].map(usize::to_le_bytes).concat().repeat(4096 / 16);
+        (0..VOLUME_BYTES / 4096).map(block).collect::<Vec<_>>().concat()
     }
 
     fn fill(&self) {
