@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<()> {
     group("the rooms and the binary", || {
         // With fewer seeds where it is not run later.
         let rooms = folders()?.into_iter().filter(|name| name != ACCEPTANCE && (args.quick || name != MODEL));
-        shell::run(tests(["--lib", "--bins"]).args(rooms.flat_map(|name| ["--test".to_owned(), name])))
+        shell::run(at_once(tests(["--lib", "--bins"]).args(rooms.flat_map(|name| ["--test".to_owned(), name]))))
     })?;
     if !args.quick {
         group("what wants root", || {
@@ -86,8 +86,8 @@ const SEEDS: &str = "1500";
 /// The tests of the binary under real clients.
 const ACCEPTANCE: &str = "acceptance";
 
-/// Lets twice as many run at once as there are cores, unless somebody says how many: they wait for servers and clients for most of
-/// their time.
+/// Lets twice as many run at once as there are cores, unless somebody says how many: they wait for servers, clients and disks for
+/// much of their time.
 fn at_once(tests: &mut Command) -> &mut Command {
     const THREADS: &str = "RUST_TEST_THREADS";
     if std::env::var_os(THREADS).is_none() {

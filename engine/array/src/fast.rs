@@ -7,59 +7,13 @@
 //! ```
 
 use crate::array::{Array, Failure};
+use crate::blocks::Blocks;
 use crate::layout::Place;
-use crate::page::PageOwner;
+use crate::page::{Head, PageOwner};
 use crate::queue::Urgency;
-use kura_block::{BLOCK_BYTES, Buf, Reader, Writer, is_sealed};
+use kura_block::{BLOCK_BYTES, Buf, Writer};
 
 const MAGIC: u32 = 0x5046_754b; // "KuFP"
-const CRC_AT: usize = 4;
-const HEADER_BYTES: usize = 40;
-
-/// A bit for each block of an extent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks(Box<[u8]>);
-
-impl Blocks {
-    /// No block of so many.
-    pub fn none(blocks: usize) -> Self {
-        Self(vec![0; blocks.div_ceil(8)].into())
-    }
-
-    /// True when a block is among them.
-    pub fn has(&self, block: usize) -> bool {
-        self.0[block / 8] & 1 << (block % 8) != 0
-    }
-
-    /// Takes a block in; true when it was not among them.
-    pub fn add(&mut self, block: usize) -> bool {
-        let before = self.has(block);
-        self.0[block / 8] |= 1 << (block % 8);
-        !before
-    }
-
-    /// Takes a block out; true when it was among them.
-    pub fn remove(&mut self, block: usize) -> bool {
-        let before = self.has(block);
-        self.0[block / 8] &= !(1 << (block % 8));
-        before
-    }
-
-    /// Takes all out.
-    pub fn clear(&mut self) {
-        self.0.fill(0);
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> u32 {
-        self.0.iter().map(|byte| byte.count_ones()).sum()
-    }
-
-    /// True when every one of them is among `others`.
-    pub fn are_among(&self, others: &Self) -> bool {
-        self.0.iter().zip(&others.0).all(|(mine, theirs)| mine & !theirs == 0)
-    }
-}
 
 /// Which blocks of an extent its fast copy has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,30 +31,20 @@ pub struct FastPage {
 impl FastPage {
     /// Bytes of the page of an extent of so many blocks, in whole blocks.
     pub fn bytes(blocks: usize) -> usize {
-        (HEADER_BYTES + 2 * blocks.div_ceil(8)).next_multiple_of(BLOCK_BYTES)
+        (Head::BYTES + 2 * blocks.div_ceil(8)).next_multiple_of(BLOCK_BYTES)
     }
 
     pub(crate) fn encode(&self, blocks: usize) -> Buf {
         let mut out = Writer::with_room(Self::bytes(blocks));
-        let PageOwner { volume, index, born } = self.owner;
-        out.u32(MAGIC).u32(0).u64(volume).u64(born).u32(index).u32(blocks as u32).u64(self.sequence);
-        out.bytes(&self.valid.0).bytes(&self.stale.0).pad_to(BLOCK_BYTES);
-        out.seal(CRC_AT);
+        Head { magic: MAGIC, owner: self.owner, blocks }.write(self.sequence, &mut out);
+        out.bytes(self.valid.as_bytes()).bytes(self.stale.as_bytes()).pad_to(BLOCK_BYTES);
+        out.seal(Head::CRC_AT);
         Buf::copy_of(out.as_slice())
     }
 
     pub(crate) fn decode(bytes: &[u8], owner: PageOwner, blocks: usize) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        if reader.u32().ok()? != MAGIC || !is_sealed(bytes, CRC_AT) {
-            return None;
-        }
-        reader.u32().ok()?;
-        let (volume, born, index) = (reader.u64().ok()?, reader.u64().ok()?, reader.u32().ok()?);
-        if (PageOwner { volume, index, born }) != owner || reader.u32().ok()? as usize != blocks {
-            return None;
-        }
-        let sequence = reader.u64().ok()?;
-        let mut bits = || Some(Blocks(reader.bytes(blocks.div_ceil(8)).ok()?.into()));
+        let (sequence, mut reader) = Head { magic: MAGIC, owner, blocks }.read(bytes)?;
+        let mut bits = || Blocks::read(&mut reader, blocks);
         Some(Self { owner, sequence, valid: bits()?, stale: bits()? })
     }
 }

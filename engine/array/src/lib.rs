@@ -21,6 +21,7 @@
 //! The array does not know the journal: the layer above orders its writes so that no crash can tear them unseen.
 
 mod array;
+mod blocks;
 mod fast;
 mod floating;
 pub mod hot;
@@ -37,7 +38,8 @@ mod queue;
 mod tests;
 
 pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verified};
-pub use fast::{Blocks, FastPage};
+pub use blocks::Blocks;
+pub use fast::FastPage;
 pub use floating::{Afloat, Berth, LeavingMaps, Rows, RowsOwner};
 pub use label::{Class, JournalPart, Label, LabelMember, has_label, read_label, wipe_label, write_label};
 pub use layout::{Layout, Piece, Place, Places, Shape, Shelf};

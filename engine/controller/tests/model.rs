@@ -88,14 +88,14 @@ fn run(seed: u64, faults: bool) -> Run {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_the_power_goes() {
+fn a_power_cut_loses_nothing_that_was_acknowledged() {
     for seed in seeds(2) {
         run(seed, false);
     }
 }
 
 #[test]
-fn nothing_is_lost_or_wrong_with_one_faulty_disk() {
+fn a_faulty_disk_loses_nothing_and_has_nothing_wrong_returned() {
     let seeds = seeds(1);
     let struck = seeds.clone().filter(|seed| run(*seed, true).strikes > 0).count() as u64;
     let tried = seeds.end - seeds.start;

@@ -42,6 +42,14 @@ impl Error {
         Self::Target { target: target.into(), cause: cause.to_string() }
     }
 
+    /// Why, for who names the target.
+    pub(crate) fn why(self) -> String {
+        match self {
+            Self::Target { cause, .. } => cause,
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn state(path: &Path, cause: io::Error) -> Self {
         Self::State { path: path.to_owned(), cause }
     }

@@ -5,7 +5,7 @@
 //! 24  place u16   26  zero u16   28  rows u32   32  taken u64   40  sequence u64   48  position u16 of each row; zeroes to the end
 //! ```
 
-use crate::fast::Blocks;
+use crate::blocks::Blocks;
 use kura_block::{BLOCK_BYTES, Buf, Reader, Writer, is_sealed};
 use std::ops::Range;
 

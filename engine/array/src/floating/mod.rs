@@ -30,7 +30,7 @@
 mod map;
 
 use crate::array::{Array, Failure, Found, Member, Site, out_of_service};
-use crate::fast::Blocks;
+use crate::blocks::Blocks;
 use crate::layout::{Place, Places, Shape};
 use crate::pages::Lacking;
 use crate::queue::Urgency;

@@ -182,7 +182,7 @@ impl Kura {
     fn begin(&self, carry: &Carry<'_>) -> Result<(Larges, Vec<Opened>)> {
         let new: Vec<_> = carry.changes.directories.iter().filter(|it| it.is_new).map(|it| &it.directory).collect();
         std::thread::scope(|scope| {
-            let open = || self.link(Hold::Worker).map_err(|error| Lost(error.to_string()));
+            let open = || self.link(Hold::Worker).map_err(|error| Lost(error.why()));
             let opening: Vec<_> = (0..carry.options.all_workers()).map(|_| scope.spawn(open)).collect();
             self.change(carry, |posting| {
                 posting.each(
