@@ -23,55 +23,41 @@
 //! 5. Replaying any part of the log again, in order, ends in the same state: records name logical blocks.
 //! 6. A read returns bytes that agree with their checksum, or an error.
 
-mod away;
 mod changes;
 mod check;
 mod checkpoint;
 mod clear;
-mod cool;
 mod destage;
+mod disks;
 mod extent;
-mod fresh;
-mod homes;
-mod hopeless;
 mod hot;
-mod journals;
 mod life;
-mod loan;
-mod migrate;
 mod open;
 mod owner;
 mod pages;
 pub mod policy;
 mod read;
-mod rebuild;
 mod record;
-mod refused;
 mod reserve;
-mod restripe;
-mod resync;
-mod row;
 mod settings;
 mod share;
 mod sizes;
 mod snapshot;
 mod status;
 mod store;
+mod straight;
 mod stripe;
-mod stripes;
-mod successor;
 mod tables;
 mod tier;
 mod volume;
 mod volumes;
 mod write;
 
-pub use away::OnlyCopies;
 pub use check::{Check, Report};
+pub use disks::{Held, OnlyCopies};
 pub use kura_snapshot::method::{Counters as SharingCounters, Kind as Sharing, SharedPool};
 pub use open::{JournalPlace, Parts, Recovered, Replayed};
 pub use owner::{Departing, Departure, KeptCold, Still, Ticket};
-pub use rebuild::Held;
 pub use record::Spec;
 pub use settings::Settings;
 pub use snapshot::{Changes, Droppable, HeldWrites, Others, Saving, SnapshotSpec, Stops, SvolStatus, WhenFull};

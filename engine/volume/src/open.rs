@@ -1,19 +1,19 @@
 //! Opening a store: checkpoint plus replay.
 
 use crate::changes::TableChanges;
+use crate::disks::Refused;
 use crate::extent::{Dirty, Extent};
-use crate::fresh::Straight;
 use crate::hot::HotArea;
 use crate::life::Life;
 use crate::record::{Record, Spec};
-use crate::refused::Refused;
-use crate::resync::{Resync, Told};
 use crate::settings::Settings;
 use crate::share::Share;
 use crate::snapshot::{Drops, Tidy};
 use crate::store::{Inner, Store};
-use crate::stripes::Stripes;
-use crate::successor::Successors;
+use crate::straight::Straight;
+use crate::straight::successor::Successors;
+use crate::stripe::busy::Stripes;
+use crate::stripe::resync::{Resync, Told};
 use crate::tables::{Decoded, Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::hot::HotTable;

@@ -7,9 +7,9 @@
 
 use crate::check::Report;
 use crate::checkpoint::WIDTH;
+use crate::disks::{APART, TIMES};
 use crate::extent::{Extent, Group, Pins};
 use crate::life::Life;
-use crate::refused::{APART, TIMES};
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};

@@ -2,8 +2,8 @@
 
 use crate::extent::{Dirty, Extent};
 use crate::record::Record;
-use crate::row::Slot;
 use crate::store::Inner;
+use crate::stripe::row::Slot;
 use crate::tables::VolumeState;
 use crate::tier::Source;
 use futures::future::join_all;

@@ -1,23 +1,23 @@
 //! One controller's volumes, and what they share.
 
 use crate::changes::TableChanges;
+use crate::disks::Held;
+use crate::disks::Refused;
 use crate::extent::Extent;
-use crate::fresh::Straight;
 use crate::hot::HotArea;
 use crate::life::Life;
 use crate::owner::Owners;
 use crate::pages::Uneven;
 use crate::policy;
-use crate::rebuild::Held;
 use crate::record::Record;
-use crate::refused::Refused;
 pub(crate) use crate::reserve::Freed;
 use crate::settings::Settings;
 use crate::share::Share;
 use crate::snapshot::{Drops, ReplayedEntries, Stops, Tidy};
 use crate::status::{Status, VolumeStatus};
-use crate::stripes::Stripes;
-use crate::successor::Successors;
+use crate::straight::Straight;
+use crate::straight::successor::Successors;
+use crate::stripe::busy::Stripes;
 use crate::tables::{Tables, VolumeState};
 use crate::tier::FastTier;
 use kura_array::Array;

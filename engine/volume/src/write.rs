@@ -1,11 +1,11 @@
 //! Writing: into the journal and the write buffer.
 
 use crate::extent::{Before, Dirty, Extent};
-use crate::fresh::Home;
 use crate::record::Record;
 use crate::snapshot::{Change, Place};
 use crate::store::Inner;
-use crate::successor::Ahead;
+use crate::straight::Home;
+use crate::straight::successor::Ahead;
 use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Buf, BufMut, Bufs, Checksum, PAGE_BYTES, Result};
 use kura_journal::Lsn;

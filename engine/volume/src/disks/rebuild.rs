@@ -12,10 +12,10 @@
 //! buffer, which go to the places of that moment. No checkpoint runs meanwhile: the extents' pages leave for one set of
 //! places only. Nothing is left out because a disk refused to read it: the move is put aside, and tried again.
 
+use crate::disks::Moved;
 use crate::extent::{Extent, Group};
 use crate::policy::rebuild_rest;
 use crate::record::Record;
-use crate::refused::Moved;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;

@@ -1,10 +1,10 @@
 //! Stripes as a whole: a place of them moved to another disk, and all of them held against their parity.
 
 use crate::check::Report;
+use crate::disks::Read;
 use crate::extent::{Extent, Pins};
-use crate::refused::Read;
-use crate::row::{Slot, StripeRow, gather, others};
 use crate::store::Inner;
+use crate::stripe::row::{Slot, StripeRow, gather, others};
 use crate::stripe::{Stripe, StripeLock, stripe_id};
 use crate::tables::VolumeState;
 use futures::{StreamExt, stream};

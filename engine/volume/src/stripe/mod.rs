@@ -7,24 +7,30 @@
 //! What must hold:
 //! 1. One thing at a time happens to a stripe: between its writes, parity is the XOR of all places that count in it.
 //! 2. A place is written only after a record says, durably, that it may be, and what the others of its row come to; or, past the
-//!    journal, with all of its stripe, of which nothing counts yet (`fresh.rs`).
+//!    journal, with all of its stripe, of which nothing counts yet (`straight/mod.rs`).
 //! 3. Every block of a row that such a record does not speak of is at rest, durably, and in the partial parity; every
 //!    other one has its data elsewhere (journal, write buffer) until the next checkpoint.
 //!
 //! A block that does not agree with its checksum is no base for parity: it counts as lost, and is reconstructed from the others.
 
+pub(crate) mod busy;
+mod hopeless;
+mod restripe;
+pub(crate) mod resync;
+pub(crate) mod row;
+
 use crate::destage::{Flight, STALLED};
 use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
-use crate::row::{Slot, StripeRow, gather, others};
 use crate::store::Inner;
-use crate::stripes::Word;
 use crate::tables::VolumeState;
+use busy::Word;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
 use kura_array::{Berth, Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
+use row::{Slot, StripeRow, gather, others};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

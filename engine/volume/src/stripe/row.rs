@@ -1,6 +1,6 @@
 //! A row of a stripe: what is known of it, and what it comes to.
 
-use crate::refused::Read;
+use crate::disks::Read;
 use kura_array::parity::{Reads, Row, Solution, bits};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use smallvec::SmallVec;

@@ -3,9 +3,9 @@
 //! Nothing of it is read before the log has ended. Until then a block that goes ahead of its extent is an entry of the buffer without
 //! its bytes: whatever the log says of the block later takes it away, as it would take away any other one.
 
+use crate::disks::{APART, TIMES};
 use crate::extent::{Dirty, Extent};
 use crate::open::unknown;
-use crate::refused::{APART, TIMES};
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
 use kura_array::{Places, Urgency};

@@ -9,10 +9,13 @@
 //! 4. What gives up blocks gives up their slots: an *unmap*, a *clear* or a *delete* says it in its one record, however many
 //!    they are. No crash leaves a slot to a block that is gone, and the log takes no more of it than of any other volume.
 
+pub(crate) mod cool;
+mod loan;
+mod migrate;
+
 use crate::check::Report;
 use crate::destage::{Destination, Flight};
 use crate::extent::{Dirty, Extent, Pins};
-use crate::loan::Loan;
 use crate::record::{HotBlock, Record};
 use crate::store::{Freed, Inner};
 use crate::tables::{HotPlace, VolumeState};
@@ -24,6 +27,7 @@ use kura_array::policy::choose_pair;
 use kura_array::{Place, Places, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
+use loan::Loan;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;

@@ -8,8 +8,8 @@
 //! A block is in both areas until a checkpoint has made its cold place durable: a crash before that finds it hot.
 
 use crate::checkpoint::TABLES_FOR_GROUPS;
-use crate::cool::ColdStripe;
-use crate::loan::LOOK;
+use crate::hot::cool::ColdStripe;
+use crate::hot::loan::LOOK;
 use crate::policy::{Migration, hot_extents, hot_extents_most, migration};
 use crate::record::Record;
 use crate::store::{Freed, Inner};

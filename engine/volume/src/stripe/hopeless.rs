@@ -13,9 +13,9 @@
 //!    elsewhere, and a replay may find it old or new all the same. Nothing says any more that a block is at rest there.
 
 use crate::destage::Flight;
-use crate::row::{Slot, StripeRow};
 use crate::store::Inner;
 use crate::stripe::Stripe;
+use crate::stripe::row::{Slot, StripeRow};
 use crate::tables::VolumeState;
 use kura_array::Urgency;
 use kura_array::hot::Owner;

@@ -9,7 +9,7 @@
 //!                     └ whatever else happens ─> it is given up: what is in the buffer goes home
 //! ```
 //!
-//! So each byte of a stream is written once, as where nothing was before ([`crate::fresh`]). For the log a successor is where the
+//! So each byte of a stream is written once, as where nothing was before ([`crate::straight`]). For the log a successor is where the
 //! data of a record lies; only when it succeeds does it become a place of the volume.
 //!
 //! What must hold besides what holds of every write:

@@ -5,8 +5,8 @@
 
 use crate::destage::{Destination, Flight};
 use crate::extent::Extent;
-use crate::row::Slot;
 use crate::store::Inner;
+use crate::stripe::row::Slot;
 use crate::tables::VolumeState;
 use kura_block::{Amount, Error, Kind, Result};
 use std::collections::BTreeSet;
