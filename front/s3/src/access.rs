@@ -1,9 +1,9 @@
 //! Who may do what: signatures name a key, and the key's grants or the bucket's policy allow the operation.
 
+use crate::body::document::Document;
 use crate::bucket::Bucket;
-use crate::bucket_policy::{Question, Verdict};
+use crate::bucket::policy::{Question, Verdict};
 use crate::directory::Directory;
-use crate::document::Document;
 use crate::keys::Key;
 use crate::meta::TAGGING;
 use crate::past::{bucket_of, split};

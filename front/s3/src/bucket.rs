@@ -1,11 +1,16 @@
 //! A bucket, and what may be set on it.
 
-use crate::bucket_policy::Policy;
+pub(crate) mod lifecycle;
+pub(crate) mod policy;
+pub(crate) mod settings;
+pub(crate) mod sweep;
+
 use crate::door::Way;
+use crate::multipart::turns::Turns;
 use crate::problem::problem;
-use crate::turns::Turns;
 use kura_block::Error;
 use kura_object::{Attributes, Partition, PartitionId};
+use policy::Policy;
 use s3s::dto::{BucketLifecycleConfiguration, CORSConfiguration, Tagging};
 use s3s::xml;
 use s3s::{S3ErrorCode, S3Result};

@@ -1,7 +1,8 @@
 //! Copies: an object of this store on its way out and in again, and so hashed as any other.
 
+use crate::body::digest::{Digest, Said};
+use crate::body::take_in::{Incoming, take_in};
 use crate::bucket::Bucket;
-use crate::digest::{Digest, Said};
 use crate::get::{Conditions, Opened};
 use crate::meta::{EXPIRES, REDIRECT, TAGGING, etag, kept_headers, show_checksums, timestamp, version_id, which};
 use crate::multipart::store_part;
@@ -10,7 +11,6 @@ use crate::problem::{problem, unsupported};
 use crate::put::{Guard, Target, commit, refuse_unsupported};
 use crate::service::Service;
 use crate::tags;
-use crate::take_in::{Incoming, take_in};
 use kura_object::{Attributes, Stat};
 use s3s::auth::Credentials;
 use s3s::dto::*;

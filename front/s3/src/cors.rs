@@ -1,14 +1,14 @@
 //! CORS: which pages of other sites may ask. Pure but for the service that it wraps.
 
 use crate::alive::kept_alive;
+use crate::body::document::Document;
+use crate::body::unread::watch;
 use crate::directory::Directory;
-use crate::document::Document;
 use crate::get::{forget_odd_range, say_part};
 use crate::meters;
 use crate::problem::unsupported;
 use crate::query;
 use crate::signed;
-use crate::unread::watch;
 use crate::unwelcome;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;

@@ -1,9 +1,12 @@
 //! The desk: buckets, keys and objects for whoever runs the node, without signatures. What is stored here is what S3's
 //! clients see, and the other way round.
 
+pub(crate) mod batch;
+
+use crate::body::digest::{Digest, Said};
+use crate::body::take_in::{Incoming, take_in};
 use crate::bucket::Bucket;
 use crate::delete::delete;
-use crate::digest::{Digest, Said};
 use crate::directory::{Directory, no_such_bucket, not_empty};
 use crate::get::{Opened, open};
 use crate::list::{of_token, token};
@@ -12,7 +15,6 @@ use crate::multipart::UPLOAD;
 use crate::past::split;
 use crate::problem::from_s3;
 use crate::put::{Guard, Target, commit};
-use crate::take_in::{Incoming, take_in};
 use bytes::Bytes;
 use futures::Stream;
 use hyper::header::{HeaderName, HeaderValue};

@@ -1,6 +1,6 @@
 //! The way onto the thread that has the object store.
 
-use crate::memory::Memory;
+use crate::body::memory::Memory;
 use crate::meters;
 use crate::problem::stopped;
 use kura_block::Local;

@@ -7,21 +7,24 @@
 //! ```
 //! Completing is one batch: the object, made of the parts' content without a copy, comes, and all of the above goes.
 
+pub(crate) mod parts;
+pub(crate) mod turns;
+
+use crate::body::digest::{Digest, said};
+use crate::body::take_in::{Incoming, length_of, refuse_framed, take_in};
+use crate::bucket::sweep::{PARTS, remove_lost};
 use crate::bucket::{Bucket, Home};
-use crate::digest::{Digest, said};
 use crate::directory::{Directory, now_ms};
 use crate::meta::{self, etag, kept_headers, show_checksums};
-use crate::parts::{Part, Stated, Sums, assemble, part_key, parts_of, tag_of_named};
 use crate::problem::{problem, refusal};
 use crate::put::{Guard, Stored, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
-use crate::sweep::{PARTS, remove_lost};
 use crate::tags;
-use crate::take_in::{Incoming, length_of, refuse_framed, take_in};
 use kura_block::{Kind, Result};
 use kura_object::{
     After, Attributes, Batch, Condition, Content, Item, PartitionId, Put, Query, Stat, Store, Version, Which,
 };
+use parts::{Part, Stated, Sums, assemble, part_key, parts_of, tag_of_named};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::collections::BTreeSet;
@@ -188,7 +191,7 @@ async fn commit_part(
     home: Home,
     (id, number): (String, i32),
     content: Content,
-    digested: crate::digest::Digested,
+    digested: crate::body::digest::Digested,
 ) -> S3Result<(Stat, Checksum)> {
     let _turn = home.turns.with_others(id.as_bytes()).await;
     let parts = home.parts;

@@ -1,13 +1,13 @@
 //! Storing an object.
 
+use crate::body::digest::{Digest, Digested, said};
+use crate::body::take_in::{Incoming, length_of, refuse_framed, take_in};
 use crate::bucket::{Bucket, Versioning};
-use crate::digest::{Digest, Digested, said};
 use crate::directory::now_ms;
 use crate::meta::{etag, kept_headers, of_checksum, show_checksums, version_id};
 use crate::problem::{custom, of_object, problem, refusal, unsupported};
 use crate::service::Service;
 use crate::tags;
-use crate::take_in::{Incoming, length_of, refuse_framed, take_in};
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName};
 use kura_block::Kind;

@@ -2,11 +2,11 @@
 
 use crate::access::Lists;
 use crate::bucket::Setting;
+use crate::bucket::settings::private;
 use crate::list::owner;
 use crate::meta::timestamp;
 use crate::problem::{problem, refusal, unsupported};
 use crate::service::Service;
-use crate::settings::private;
 use kura_block::Kind;
 use s3s::dto::*;
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result};

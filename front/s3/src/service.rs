@@ -1,8 +1,8 @@
 //! The service: what all of S3's operations have at hand.
 
 use crate::access::{Access, Auth};
+use crate::body::document::DOCUMENT_BYTES;
 use crate::directory::Directory;
-use crate::document::DOCUMENT_BYTES;
 use crate::door::Stopped;
 use crate::past::bucket_of;
 use futures::future::BoxFuture;

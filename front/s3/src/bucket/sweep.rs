@@ -2,11 +2,11 @@
 //! is left of uploads that are gone, too.
 
 use crate::bucket::Bucket;
+use crate::bucket::lifecycle::{Facts, Fate, aborts, asks_for_tags, fate};
 use crate::delete::delete;
 use crate::directory::{Directory, now_ms};
-use crate::lifecycle::{Facts, Fate, aborts, asks_for_tags, fate};
+use crate::multipart::parts::parts_of;
 use crate::multipart::{abort_upload, uploads_under_way};
-use crate::parts::parts_of;
 use crate::tags;
 use kura_block::{Error, Kind, Result};
 use kura_object::{After, Batch, Condition, Item, Page, PartitionId, Query, Stat, Store, Which};

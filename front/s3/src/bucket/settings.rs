@@ -1,8 +1,8 @@
 //! What is set on a bucket: versioning, its policy, CORS and lifecycle rules; and its one access list.
 
+use crate::bucket::lifecycle;
+use crate::bucket::policy::{Policy, Refused};
 use crate::bucket::{Setting, Versioning, to_xml};
-use crate::bucket_policy::{Policy, Refused};
-use crate::lifecycle;
 use crate::list::owner;
 use crate::problem::{problem, unsupported};
 use crate::service::Service;

@@ -1,6 +1,6 @@
 //! What a body hashes to, held against what its sender said. Done on the doors' thread, as the bytes come.
 
-use crate::md5::{Md5, Sum};
+use crate::body::md5::{Md5, Sum};
 use crate::meta::of_checksum;
 use crate::problem::{custom, problem};
 use hyper::{HeaderMap, StatusCode};
@@ -32,7 +32,7 @@ pub(crate) struct Said {
 macro_rules! said {
     ($request:expr) => {{
         let request = &mut $request;
-        $crate::digest::Said {
+        $crate::body::digest::Said {
             md5: request.input.content_md5.take(),
             checksum: s3s::dto::Checksum {
                 checksum_crc32: request.input.checksum_crc32.take(),
@@ -42,11 +42,11 @@ macro_rules! said {
                 checksum_sha256: request.input.checksum_sha256.take(),
                 checksum_type: None,
             },
-            algorithm: $crate::digest::announced(
+            algorithm: $crate::body::digest::announced(
                 &request.headers,
                 request.input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()),
             ),
-            owed: $crate::digest::owed(&request.headers),
+            owed: $crate::body::digest::owed(&request.headers),
             trailers: request.trailing_headers.take(),
         }
     }};

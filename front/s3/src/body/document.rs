@@ -7,7 +7,7 @@
 //!                                                                                    answer says why
 //! ```
 
-use crate::digest::Said;
+use crate::body::digest::Said;
 use crate::problem::{problem, unsupported};
 use hyper::HeaderMap;
 use hyper::header::CONTENT_LENGTH;

@@ -7,10 +7,10 @@
 //! A body that ends early, or that is not what its sender said, never comes to the commit: the upload is dropped, and
 //! nothing is left of it.
 
-use crate::chunks::Refused;
-use crate::digest::{Digest, Digested};
+use crate::body::chunks::Refused;
+use crate::body::digest::{Digest, Digested};
+use crate::body::memory::{Allowance, Share};
 use crate::door::{Stopped, Way};
-use crate::memory::{Allowance, Share};
 use crate::meters;
 use crate::problem::{custom, problem, refusal, unsupported};
 use crate::stall::Stalled;

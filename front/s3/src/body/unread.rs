@@ -4,8 +4,8 @@
 //! A little is read and forgotten. Where there is more, or the client waits to be told to go on, the answer ends the
 //! connection; what still comes is read for a while, so that the client gets to see the answer.
 
-use crate::chunks::Chunks;
-use crate::document::Document;
+use crate::body::chunks::Chunks;
+use crate::body::document::Document;
 use crate::problem::problem;
 use crate::stall::{Alarm, Stalled};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
