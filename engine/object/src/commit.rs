@@ -4,13 +4,13 @@ use crate::batch::{Batch, Change, Changed, Durability, Put};
 use crate::content::Content;
 use crate::housekeeping::Hope;
 use crate::log::Ticket;
+use crate::log::submit::{Edit, Prepared, Ready, Refusal, Taken};
 use crate::object::{
     Attributes, KEY_LIMIT_BYTES, PartitionId, Stat, TAG_LIMIT_BYTES, Which, check_attributes, check_key, name_of, shown,
 };
 use crate::policy::{self, For};
 use crate::recent::Said;
 use crate::store::{Inner, Store};
-use crate::submit::{Edit, Prepared, Ready, Refusal, Taken};
 use crate::upload::Upload;
 use kura_block::{Bufs, Error, Kind, Result};
 use std::collections::BTreeMap;

@@ -1,15 +1,15 @@
 //! Changing content in place: written at an offset, appended, cut off, cleared. What is not changed is not copied.
 
 use crate::batch::Changed;
-use crate::clean::cut;
 use crate::commit::ReadRecord;
 use crate::content::Held;
-use crate::extent;
+use crate::housekeeping::clean::cut;
 use crate::known::{Known, Piece};
+use crate::log::submit::{Edit, Prepared, Ready, Refusal};
 use crate::object::{PartitionId, Stat, Which, shown};
 use crate::read::Looked;
+use crate::space::extent;
 use crate::store::{Inner, Store};
-use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;
 use kura_block::{Buf, Bufs, Error, Result};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! What the index keeps of a version, and its packed form.
 
-use crate::extent::DATA_BLOCKS_LIMIT;
 use crate::object::{Stat, Version};
+use crate::space::extent::DATA_BLOCKS_LIMIT;
 use kura_block::{Error, Result};
 
 /// Data blocks and, behind them, one block with their checksums; block 0 is no extent but a hole.

@@ -49,17 +49,10 @@
 //! 8. A batch that the device has no room for is `Full` and did not happen; the store goes on, and what gives room can
 //!    always be done. So does one that the device refuses for now, for a second: `Retry`.
 
-mod ahead;
 mod batch;
-mod blocks;
-mod check;
-mod checkpoint;
-mod clean;
 mod commit;
 mod content;
 mod edit;
-mod entry;
-mod extent;
 mod housekeeping;
 mod index;
 mod known;
@@ -71,29 +64,23 @@ mod partition;
 mod policy;
 mod read;
 mod recent;
-mod record;
-mod replay;
 mod root;
-mod scrub;
-mod segment;
 mod space;
 mod store;
-mod submit;
-mod undo;
 mod upload;
 
 #[cfg(test)]
 mod tests;
 
 pub use batch::{Batch, Changed, Condition, Durability, Put};
-pub use check::Violation;
 pub use content::Content;
+pub use housekeeping::check::Violation;
+pub use housekeeping::scrub::{Damage, ScrubPlace, Scrubbed};
 pub use list::{After, Item, Page, Query};
 pub use object::{
     ATTRIBUTES_LIMIT_BYTES, Attributes, KEY_LIMIT_BYTES, Partition, PartitionId, Stat, TAG_LIMIT_BYTES, Version, Which,
 };
 pub use open::Format;
 pub use read::{Fetched, Reader};
-pub use scrub::{Damage, ScrubPlace, Scrubbed};
 pub use store::{Counters, Options, Store, Usage};
 pub use upload::Upload;

@@ -1,6 +1,6 @@
 //! Making a store on a device, and opening it: the checkpoint, the log's tail, and what is alive.
 
-use crate::checkpoint;
+use crate::housekeeping::checkpoint;
 use crate::log::Log;
 use crate::policy;
 use crate::recent::Recent;

@@ -1,12 +1,12 @@
 //! Reading: what is known, attributes, and content in verified pieces.
 
-use crate::clean::cut;
 use crate::commit::ReadRecord;
-use crate::extent::{self, Checksums};
+use crate::housekeeping::clean::cut;
 use crate::known::{Known, Piece};
+use crate::log::record::{Record, crc_of};
 use crate::object::{Attributes, PartitionId, Row, Stat, Which, name_of, shown};
 use crate::recent::{STEP_BYTES, Said};
-use crate::record::{Record, crc_of};
+use crate::space::extent::{self, Checksums};
 use crate::store::{Inner, Store};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs, Error, Kind, Local, Result};
 use std::ops::Range;

@@ -9,9 +9,9 @@
 //!
 //! Only readers look here. The cleaner and the scrub read the device: what rots there is found.
 
-use crate::extent::DATA_BLOCKS_LIMIT;
 use crate::known::Extent;
 use crate::object::Attributes;
+use crate::space::extent::DATA_BLOCKS_LIMIT;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs};
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};

@@ -13,9 +13,9 @@
 //! 108  inline limit u32                        112  durable u64: every entry below was when this was written
 //! ```
 
-use crate::entry::Head;
-use crate::extent;
+use crate::log::entry::Head;
 use crate::open::{SEGMENTS_LEAST, SEGMENTS_MOST, is_segment_bytes};
+use crate::space::extent;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: [u8; 8] = *b"kura-obj";

@@ -1,11 +1,11 @@
 //! Content that comes in pieces, written to extents as it comes.
 
-use crate::clean::too_many_pieces;
 use crate::content::{Content, Held};
-use crate::extent::{self, DATA_BLOCKS_LIMIT};
 use crate::housekeeping::Hope;
+use crate::housekeeping::clean::too_many_pieces;
 use crate::known::{Extent, Piece};
 use crate::policy::For;
+use crate::space::extent::{self, DATA_BLOCKS_LIMIT};
 use crate::store::{Inner, State};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs, Error, Result};
 use std::any::Any;

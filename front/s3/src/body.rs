@@ -1,6 +1,6 @@
 //! Bodies of requests: how they come in, what they hash to, and the memory for them.
 
-pub(crate) mod chunks;
+mod chunks;
 pub(crate) mod digest;
 pub(crate) mod document;
 mod md5;

@@ -1,6 +1,6 @@
 //! A bucket, and what may be set on it.
 
-pub(crate) mod lifecycle;
+mod lifecycle;
 pub(crate) mod policy;
 pub(crate) mod settings;
 pub(crate) mod sweep;

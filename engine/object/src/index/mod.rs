@@ -4,7 +4,7 @@ mod leaf;
 #[cfg(test)]
 mod tests;
 
-use crate::check::Alive;
+use crate::housekeeping::check::Alive;
 use crate::known::Known;
 use crate::object::Row;
 use kura_block::{Error, Result};

@@ -1,8 +1,8 @@
 //! The log's last entry, which no later one says to have been durable: what a start makes of it.
 
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, put, rig};
-use crate::entry::Head;
 use crate::known::{Extent, Known};
+use crate::log::entry::Head;
 use crate::object::name_of;
 use crate::*;
 use futures::future::join;

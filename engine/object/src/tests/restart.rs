@@ -1,7 +1,7 @@
 //! What a start costs: segments are read beside each other, and checkpoints leave no more to replay than they say.
 
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
-use crate::ahead::READS;
+use crate::log::ahead::READS;
 use crate::*;
 use kura_block::{Local, Runtime};
 use kura_sim::{DiskSpec, Sim, SimDisk, Ssd, SsdSpec};

@@ -3,7 +3,7 @@
 use super::model::world_of;
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
 use crate::root::Root;
-use crate::segment::Use;
+use crate::space::segment::Use;
 use crate::*;
 use futures::future::join;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Bufs, Geometry, Kind, Local, Result, Run, Runtime};

@@ -3,7 +3,7 @@
 use super::{SEGMENT_BYTES, assert_sound, bucket, bytes, open, options, put, rig};
 use crate::known::{Known, Piece};
 use crate::object::name_of;
-use crate::segment::Use;
+use crate::space::segment::Use;
 use crate::*;
 use futures::future::{join, join_all, join3};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Kind, Runtime};

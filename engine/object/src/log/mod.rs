@@ -1,10 +1,17 @@
 //! The log's end: groups being gathered, and where each record will lie. No I/O here.
 
-use crate::entry::{HEAD_BYTES, Head};
+pub(crate) mod ahead;
+pub(crate) mod entry;
+pub(crate) mod record;
+pub(crate) mod replay;
+pub(crate) mod submit;
+mod undo;
+
+use crate::log::entry::{HEAD_BYTES, Head};
+use crate::log::undo::Undo;
 use crate::root::Start;
-use crate::segment::Use;
 use crate::space::Space;
-use crate::undo::Undo;
+use crate::space::segment::Use;
 use kura_block::{BLOCK_BYTES, BufMut, Bufs, Error, Result};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

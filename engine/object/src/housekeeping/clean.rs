@@ -4,16 +4,16 @@
 //! happens only if the version is still where the cleaner read it.
 
 use crate::batch::Durability;
-use crate::entry::{self, Head};
-use crate::extent;
 use crate::known::{Extent, Known, Piece};
+use crate::log::entry::{self, Head};
+use crate::log::record::{Draft, Set};
+use crate::log::submit::{Edit, Prepared, Ready, Refusal};
 use crate::object::Row;
 use crate::policy;
 use crate::read::Pins;
-use crate::record::{Draft, Set};
-use crate::segment::Use;
+use crate::space::extent;
+use crate::space::segment::Use;
 use crate::store::Inner;
-use crate::submit::{Edit, Prepared, Ready, Refusal};
 use crate::upload::Upload;
 use kura_block::{Buf, Bufs, Error, Kind, Result};
 use std::collections::BTreeSet;

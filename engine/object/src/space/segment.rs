@@ -1,6 +1,6 @@
 //! A segment of the device: what it is used for, and what is alive in it.
 
-use crate::blocks::Blocks;
+use crate::space::blocks::Blocks;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {

@@ -3,12 +3,12 @@
 //! At its end also what only a start reads: the index of the last checkpoint, and the log behind it. What is damaged there is in
 //! memory still, and costs nothing as long as it is found before the next start, which it would keep from being one.
 
-use crate::checkpoint;
-use crate::extent;
+use crate::housekeeping::checkpoint;
 use crate::known::Known;
+use crate::log::replay;
 use crate::object::{PartitionId, Row, Version};
 use crate::read::Pins;
-use crate::replay;
+use crate::space::extent;
 use crate::store::{Inner, Store};
 use kura_block::{BLOCK_BYTES, Error, Kind, Result};
 use std::rc::Rc;

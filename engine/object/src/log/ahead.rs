@@ -13,7 +13,7 @@
 //! What is read ahead is a guess, and only saves time: who reads says which segment comes next, and has it read anew where
 //! the guess was another one.
 
-use crate::extent::read_device;
+use crate::space::extent::read_device;
 use futures::StreamExt;
 use futures::stream::{self, LocalBoxStream};
 use kura_block::{BLOCK_BYTES, Block, Buf, Result};

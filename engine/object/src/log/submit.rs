@@ -4,10 +4,10 @@ use crate::batch::{Changed, Condition, Durability, Put};
 use crate::content::Held;
 use crate::known::{Extent, Known, MARKER, UNVERSIONED};
 use crate::log::Ticket;
+use crate::log::record::{Draft, Set};
+use crate::log::undo::Undo;
 use crate::object::{Attributes, Partition, PartitionId, Row, Stat, Which, name_of, shown};
-use crate::record::{Draft, Set};
 use crate::store::State;
-use crate::undo::Undo;
 use kura_block::{Bufs, Error, Result};
 use std::collections::BTreeSet;
 

@@ -1,14 +1,14 @@
 //! The log's tail, read back; what is alive, counted; and the beginning of a new opening.
 
-use crate::ahead::{Ahead, READS};
-use crate::entry::{self, HEAD_BYTES, Head, Records};
-use crate::extent;
 use crate::known::{Extent, Known};
 use crate::log::Log;
+use crate::log::ahead::{Ahead, READS};
+use crate::log::entry::{self, HEAD_BYTES, Head, Records};
+use crate::log::record::Record;
 use crate::object::{Attributes, PARTITION_BYTES, PartitionId, Row, name_of};
-use crate::record::Record;
 use crate::root::{Root, Start, newest_is_lost};
-use crate::segment::Use;
+use crate::space::extent;
+use crate::space::segment::Use;
 use crate::store::{Inner, State};
 use futures::{StreamExt, TryStreamExt, future, stream};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Kind, Result};

@@ -7,9 +7,13 @@
 //!    it is durable, the entry that did not fit there any more may be taken back.
 //! 3. Nothing is overwritten while somebody reads it.
 
-use crate::blocks::Blocks;
+pub(crate) mod blocks;
+pub(crate) mod extent;
+pub(crate) mod segment;
+
 use crate::known::Known;
-use crate::segment::{OPEN, Segment, Use};
+use crate::space::blocks::Blocks;
+use crate::space::segment::{OPEN, Segment, Use};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

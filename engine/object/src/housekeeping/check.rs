@@ -3,10 +3,10 @@
 //! The index is gone through in steps, and changes meanwhile. What must hold: after each step what is [`Alive`] is what the rows
 //! up to the last one seen name, as they are now. So the index tells of its changes, and those of rows that were seen count.
 
-use crate::blocks::Blocks;
 use crate::known::Known;
 use crate::object::{PartitionId, Row};
-use crate::segment::Use;
+use crate::space::blocks::Blocks;
+use crate::space::segment::Use;
 use crate::store::{Inner, State, Store};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,7 +1,12 @@
 //! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
 
+pub(crate) mod check;
+pub(crate) mod checkpoint;
+pub(crate) mod clean;
+pub(crate) mod scrub;
+
 use crate::policy::{self, For, Tail};
-use crate::segment::Use;
+use crate::space::segment::Use;
 use crate::store::{Inner, State, passes};
 use futures::future::select;
 use kura_block::{BLOCK_BYTES_U64, Error, Kind, Result, Run, RunKind};

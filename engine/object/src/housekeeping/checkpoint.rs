@@ -11,11 +11,11 @@
 //! same state. What must hold: the root that names a checkpoint is written when every change that it may hold is durable; and
 //! what the one before it needed is kept until both roots name this one.
 
-use crate::ahead::Ahead;
 use crate::index::{Index, Leaf};
+use crate::log::ahead::Ahead;
 use crate::object::Row;
 use crate::root::{CheckpointRef, Root};
-use crate::segment::Use;
+use crate::space::segment::Use;
 use crate::store::{Inner, passes};
 use kura_block::{BLOCK_BYTES, Block, Buf, Error, Reader, Result, Writer, is_sealed};
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //! 64  records, each with its bytes inline behind it; zeroes to the next multiple of 4096
 //! ```
 
-use crate::record::{FIXED_BYTES, Record};
+use crate::log::record::{FIXED_BYTES, Record};
 use kura_block::{BLOCK_BYTES, BufMut, Error, Reader, Result, Writer, is_sealed};
 
 const MAGIC: u32 = 0x456f_754b; // "KuoE"
@@ -101,8 +101,8 @@ pub(crate) fn records(head: &Head, entry: &[u8]) -> Result<Records> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::record::Draft;
     use crate::object::Row;
-    use crate::record::Draft;
 
     #[test]
     fn an_entry_that_claims_what_it_does_not_have_is_corrupt() {
