@@ -74,8 +74,7 @@ mod tests;
 
 pub use batch::{Batch, Changed, Condition, Durability, Put};
 pub use content::Content;
-pub use housekeeping::check::Violation;
-pub use housekeeping::scrub::{Damage, ScrubPlace, Scrubbed};
+pub use housekeeping::{Damage, ScrubPlace, Scrubbed, Violation};
 pub use list::{After, Item, Page, Query};
 pub use object::{
     ATTRIBUTES_LIMIT_BYTES, Attributes, KEY_LIMIT_BYTES, Partition, PartitionId, Stat, TAG_LIMIT_BYTES, Version, Which,

@@ -4,7 +4,7 @@ use crate::extent::{Dirty, Extent};
 use crate::hot::HotFlight;
 use crate::policy::{Pressure, destage_width};
 use crate::store::Inner;
-use crate::straight::successor::STOPPED;
+use crate::straight::STOPPED;
 use crate::stripe::stripe_id;
 use crate::tables::VolumeState;
 use crate::tier::FastCopy;

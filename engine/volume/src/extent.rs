@@ -1,6 +1,6 @@
 //! An extent of a volume in memory: where it lies and, while cached, its checksum page.
 
-use crate::straight::successor::Successor;
+use crate::straight::Successor;
 use crate::tier::FastCopy;
 use kura_array::{Afloat, Page, PageOwner, Places, Rows, Shape, Site};
 use kura_block::{Buf, Checksum};

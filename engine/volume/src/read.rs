@@ -3,7 +3,7 @@
 use crate::extent::{Dirty, Extent};
 use crate::record::Record;
 use crate::store::Inner;
-use crate::stripe::row::Slot;
+use crate::stripe::Slot;
 use crate::tables::VolumeState;
 use crate::tier::Source;
 use futures::future::join_all;

@@ -19,7 +19,7 @@ use crate::extent::{Dirty, Extent, Group};
 use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
 use crate::snapshot::{Branch, BranchFacts, Look};
-use crate::straight::successor::Streams;
+use crate::straight::Streams;
 use crate::tier::{FastTier, HeatMap, Known, TierRules};
 use crate::volumes::Volumes;
 use kura_array::hot::{HotTable, MirrorId};

@@ -5,6 +5,8 @@ pub(crate) mod policy;
 pub(crate) mod settings;
 pub(crate) mod sweep;
 
+pub use sweep::sweep;
+
 use crate::door::Way;
 use crate::multipart::turns::Turns;
 use crate::problem::problem;

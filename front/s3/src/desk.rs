@@ -1,7 +1,9 @@
 //! The desk: buckets, keys and objects for whoever runs the node, without signatures. What is stored here is what S3's
 //! clients see, and the other way round.
 
-pub(crate) mod batch;
+mod batch;
+
+pub use batch::{DeskBatch, Require};
 
 use crate::body::digest::{Digest, Said};
 use crate::body::take_in::{Incoming, take_in};

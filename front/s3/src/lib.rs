@@ -53,10 +53,8 @@ mod stall;
 mod tags;
 mod unwelcome;
 
-pub use bucket::sweep::sweep;
-pub use bucket::{Bucket, Versioning};
-pub use desk::batch::{DeskBatch, Require};
-pub use desk::{Asked, Desk, Entry, Head, Listed};
+pub use bucket::{Bucket, Versioning, sweep};
+pub use desk::{Asked, Desk, DeskBatch, Entry, Head, Listed, Require};
 pub use directory::Directory;
 pub use door::{Door, Job};
 pub use keys::{Grant, Key, NewKey};

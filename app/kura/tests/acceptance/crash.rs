@@ -365,11 +365,12 @@ fn is_zeroes(version: u64) -> bool {
     version.is_multiple_of(8)
 }
 
-/// The bytes of a block of this version: both in every 16 of them, so that no mixture passes for a whole.
 fn content(block: u64, version: u64) -> Vec<u8> {
-    if is_zeroes(version) {
-        return vec![0; BLOCK];
-    }
+    if is_zeroes(version) { vec![0; BLOCK] } else { stamped(block, version) }
+}
+
+/// The bytes of a block of this version: both in every 16 of them, so that no mixture passes for a whole.
+pub fn stamped(block: u64, version: u64) -> Vec<u8> {
     [version, block].map(u64::to_le_bytes).concat().repeat(BLOCK / 16)
 }
 

@@ -3,7 +3,7 @@
 //! One thread asks for one thing at a time and keeps what must hold: of what was under way when the server was killed,
 //! either all is there or nothing; of a burst of writes, each block is old or new.
 
-use crate::crash::Random;
+use crate::crash::{Random, stamped};
 use crate::harness::{Home, Server};
 use crate::nbd::{Client, FLUSH, READ, WRITE};
 use crate::serving::json;
@@ -199,11 +199,7 @@ fn read(home: &Home, export: &str) -> Vec<Vec<u8>> {
     data.chunks(BLOCK as usize).map(<[u8]>::to_vec).collect()
 }
 
-/// The bytes of a block of this version: both in every 16 of them. A volume begins as zeroes.
+/// The bytes of a block of this version. A volume begins as zeroes.
 fn content(block: u64, version: u64) -> Vec<u8> {
-    if version == 0 {
-        return vec![0; BLOCK as usize];
-    }
-    let words = [block.to_le_bytes(), version.to_le_bytes()].concat();
-    words.repeat(BLOCK as usize / 16)
+    if version == 0 { vec![0; BLOCK as usize] } else { stamped(block, version) }
 }

@@ -3,7 +3,10 @@
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
-pub(crate) mod scrub;
+mod scrub;
+
+pub use check::Violation;
+pub use scrub::{Damage, ScrubPlace, Scrubbed};
 
 use crate::policy::{self, For, Tail};
 use crate::space::segment::Use;

@@ -7,15 +7,15 @@ pub(crate) mod replay;
 pub(crate) mod submit;
 mod undo;
 
-use crate::log::entry::{HEAD_BYTES, Head};
-use crate::log::undo::Undo;
 use crate::root::Start;
 use crate::space::Space;
 use crate::space::segment::Use;
+use entry::{HEAD_BYTES, Head};
 use kura_block::{BLOCK_BYTES, BufMut, Bufs, Error, Result};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use undo::Undo;
 
 /// An entry is closed at this many bytes, so that one wait does not get too long.
 const GROUP_BYTES: usize = 1 << 20;

@@ -12,9 +12,9 @@ pub(crate) mod extent;
 pub(crate) mod segment;
 
 use crate::known::Known;
-use crate::space::blocks::Blocks;
-use crate::space::segment::{OPEN, Segment, Use};
+use blocks::Blocks;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, Result};
+use segment::{OPEN, Segment, Use};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 use crate::destage::{Destination, Flight};
 use crate::extent::Extent;
 use crate::store::Inner;
-use crate::stripe::row::Slot;
+use crate::stripe::Slot;
 use crate::tables::VolumeState;
 use kura_block::{Amount, Error, Kind, Result};
 use std::collections::BTreeSet;

@@ -8,7 +8,7 @@
 //! A block is in both areas until a checkpoint has made its cold place durable: a crash before that finds it hot.
 
 use crate::checkpoint::TABLES_FOR_GROUPS;
-use crate::hot::cool::ColdStripe;
+use crate::hot::ColdStripe;
 use crate::hot::loan::LOOK;
 use crate::policy::{Migration, hot_extents, hot_extents_most, migration};
 use crate::record::Record;

@@ -9,9 +9,11 @@
 //! 4. What gives up blocks gives up their slots: an *unmap*, a *clear* or a *delete* says it in its one record, however many
 //!    they are. No crash leaves a slot to a block that is gone, and the log takes no more of it than of any other volume.
 
-pub(crate) mod cool;
+mod cool;
 mod loan;
 mod migrate;
+
+pub(crate) use cool::ColdStripe;
 
 use crate::check::Report;
 use crate::destage::{Destination, Flight};

@@ -2,7 +2,7 @@
 //!
 //! This goes on beside the clients' I/O, and takes as long as there is to write: only then does the family move.
 
-use crate::hot::cool::ColdStripe;
+use crate::hot::ColdStripe;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_array::Urgency;

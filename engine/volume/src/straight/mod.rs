@@ -15,7 +15,9 @@
 //!    tear apart: nothing of them counts before all of it is there, and then the log says so, or has their data. A checkpoint
 //!    waits for those whose record its tail passes, and for no others: it could wait for ever, for a stream has always some.
 
-pub(crate) mod successor;
+mod successor;
+
+pub(crate) use successor::{Ahead, STOPPED, Streams, Successor, Successors};
 
 use crate::destage::{Destination, Flight};
 use crate::extent::Extent;

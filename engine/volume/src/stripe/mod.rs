@@ -13,24 +13,27 @@
 //!
 //! A block that does not agree with its checksum is no base for parity: it counts as lost, and is reconstructed from the others.
 
-pub(crate) mod busy;
+mod busy;
 mod hopeless;
 mod restripe;
-pub(crate) mod resync;
-pub(crate) mod row;
+mod resync;
+mod row;
+
+pub(crate) use busy::{Stripes, Word};
+pub(crate) use resync::{Resync, Told};
+pub(crate) use row::Slot;
 
 use crate::destage::{Flight, STALLED};
 use crate::extent::{Extent, Pins};
 use crate::record::{ParityRow, Record, Rest};
 use crate::store::Inner;
 use crate::tables::VolumeState;
-use busy::Word;
 use futures::future::join_all;
 use kura_array::parity::{Reads, Row, Solution, bits};
 use kura_array::{Berth, Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
 use kura_journal::Lsn;
-use row::{Slot, StripeRow, gather, others};
+use row::{StripeRow, gather, others};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

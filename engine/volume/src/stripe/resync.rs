@@ -3,9 +3,7 @@
 use crate::extent::Extent;
 use crate::record::{ParityRow, Rest};
 use crate::store::Inner;
-use crate::stripe::busy::Word;
-use crate::stripe::row::Slot;
-use crate::stripe::{Stripe, StripeId};
+use crate::stripe::{Slot, Stripe, StripeId, Word};
 use crate::tables::VolumeState;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
