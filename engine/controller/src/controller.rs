@@ -1,4 +1,7 @@
 //! One controller: one thread's volumes and the layers under them.
+//!
+//! What starts a controller returns a boxed future: a bare one is built in every crate that awaits it, and nearly all of the engine
+//! with it.
 
 use crate::info::{ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
 use crate::moving::{Ferry, Harbour};
@@ -8,7 +11,7 @@ use crate::recording::{Recorder, Ring, Tap};
 use crate::room::Drops;
 use futures::future::join_all;
 use kura_array::{Array, Label, Member, read_label};
-use kura_block::{Block, Clients, ControllerId, DeviceId, Error, Result, Runtime};
+use kura_block::{Block, Clients, ControllerId, DeviceId, Error, Local, Result, Runtime};
 use kura_journal::Limits;
 use kura_volume::{Held, HeldWrites, Parts, Replayed, Settings, SharedPool, Store, Volume, VolumeStatus};
 use std::cell::RefCell;
@@ -108,22 +111,24 @@ impl Recovered {
     /// Begins, when all controllers of the pool have recovered: one that may not begin keeps the others from writing
     /// anything without the disks that it misses. All must have begun before any of them serves: what they hold is known to
     /// the others from then on.
-    pub async fn begin(self) -> Result<Rc<Controller>> {
-        let replayed = self.store.replayed();
-        Ok(Rc::new(Controller {
-            id: self.id,
-            runtime: self.runtime,
-            shared: self.shared,
-            store: self.store.begin().await?,
-            opener: self.opener,
-            replayed,
-            pool: RefCell::new(self.pool),
-            held_writes: RefCell::default(),
-            taps: RefCell::default(),
-            tiering: RefCell::default(),
-            harbour: Rc::default(),
-            drops: Drops::default(),
-        }))
+    pub fn begin(self) -> Local<'static, Result<Rc<Controller>>> {
+        Box::pin(async move {
+            let replayed = self.store.replayed();
+            Ok(Rc::new(Controller {
+                id: self.id,
+                runtime: self.runtime,
+                shared: self.shared,
+                store: self.store.begin().await?,
+                opener: self.opener,
+                replayed,
+                pool: RefCell::new(self.pool),
+                held_writes: RefCell::default(),
+                taps: RefCell::default(),
+                tiering: RefCell::default(),
+                harbour: Rc::default(),
+                drops: Drops::default(),
+            }))
+        })
     }
 }
 
@@ -139,85 +144,89 @@ pub struct Sight {
 
 impl Controller {
     /// Recovers the volumes of a controller of the pool on the disks at `paths`.
-    pub async fn recover(
+    pub fn recover(
         id: ControllerId,
         paths: &[String],
         opener: Opener,
         runtime: Rc<dyn Runtime>,
         shared: Arc<dyn SharedPool>,
         config: Config,
-    ) -> Result<Recovered> {
-        let opener = watched(opener, &runtime, config.disk_timeout);
-        let mut found = Vec::new();
-        for path in paths {
-            match opener(path) {
-                Ok(device) => found.push((path.clone(), device)),
-                // It is away; whether the pool can do without it is decided below.
-                Err(error) if id.0 == 0 => tracing::warn!(%error, "a disk cannot be opened"),
-                Err(_) => {}
+    ) -> Local<'_, Result<Recovered>> {
+        Box::pin(async move {
+            let opener = watched(opener, &runtime, config.disk_timeout);
+            let mut found = Vec::new();
+            for path in paths {
+                match opener(path) {
+                    Ok(device) => found.push((path.clone(), device)),
+                    // It is away; whether the pool can do without it is decided below.
+                    Err(error) if id.0 == 0 => tracing::warn!(%error, "a disk cannot be opened"),
+                    Err(_) => {}
+                }
             }
-        }
-        if found.is_empty()
-            && let Some(path) = paths.first()
-        {
-            opener(path)?;
-        }
-        let pool = assemble(found).await?;
-        if id.0 >= pool.label.controllers {
-            return Err(Error::invalid(format!("controller {} of a pool of {}", id.0, pool.label.controllers)));
-        }
-        let members = pool.members();
-        for member in &members {
-            shared.add_device(member.id, member.plan.extents).await?;
-        }
-        let parts = Parts {
-            id,
-            runtime: Rc::clone(&runtime),
-            shared: Arc::clone(&shared),
-            array: Array::new(members, pool.label.plan.extent_bytes, Rc::clone(&runtime))
-                .with_queues(config.settings.disk_queue)
-                .with_maps(config.settings.pages),
-            journal: pool.journal(id.0),
-            shape: pool.shape(),
-            pool: pool.label.pool,
-            limits: config.journal,
-            settings: config.settings,
-            controllers: pool.label.controllers,
-            degraded: config.degraded,
-        };
-        let store = Store::recover(parts).await?;
-        let pool = PoolFacts { label: pool.label, found: pool.found };
-        Ok(Recovered { id, runtime, shared, store, opener, pool })
+            if found.is_empty()
+                && let Some(path) = paths.first()
+            {
+                opener(path)?;
+            }
+            let pool = assemble(found).await?;
+            if id.0 >= pool.label.controllers {
+                return Err(Error::invalid(format!("controller {} of a pool of {}", id.0, pool.label.controllers)));
+            }
+            let members = pool.members();
+            for member in &members {
+                shared.add_device(member.id, member.plan.extents).await?;
+            }
+            let parts = Parts {
+                id,
+                runtime: Rc::clone(&runtime),
+                shared: Arc::clone(&shared),
+                array: Array::new(members, pool.label.plan.extent_bytes, Rc::clone(&runtime))
+                    .with_queues(config.settings.disk_queue)
+                    .with_maps(config.settings.pages),
+                journal: pool.journal(id.0),
+                shape: pool.shape(),
+                pool: pool.label.pool,
+                limits: config.journal,
+                settings: config.settings,
+                controllers: pool.label.controllers,
+                degraded: config.degraded,
+            };
+            let store = Store::recover(parts).await?;
+            let pool = PoolFacts { label: pool.label, found: pool.found };
+            Ok(Recovered { id, runtime, shared, store, opener, pool })
+        })
     }
 
     /// What the labels of the disks at `paths` tell; one that does not answer within `disk_timeout` tells nothing. An error where
     /// none tells which pool they make up.
-    pub async fn look(
-        paths: &[String],
+    pub fn look<'a>(
+        paths: &'a [String],
         opener: Opener,
-        runtime: &Rc<dyn Runtime>,
+        runtime: &'a Rc<dyn Runtime>,
         disk_timeout: Duration,
-    ) -> Result<Sight> {
-        let opener = watched(opener, runtime, disk_timeout);
-        let label = async |path: &String| read_label(&*opener(path)?).await.map_err(|error| error.at(path));
-        let mut labelled = Vec::new();
-        let mut why = Error::invalid("a pool without disks: give at least one");
-        for (path, label) in paths.iter().zip(join_all(paths.iter().map(label)).await) {
-            match label {
-                Ok(Some(label)) => labelled.push((path, label)),
-                Ok(None) => why = Error::invalid(format!("{path}: no kura label: it is not a disk of a pool")),
-                Err(error) => {
-                    tracing::warn!(%error, "a disk's label cannot be read");
-                    why = error;
+    ) -> Local<'a, Result<Sight>> {
+        Box::pin(async move {
+            let opener = watched(opener, runtime, disk_timeout);
+            let label = async |path: &String| read_label(&*opener(path)?).await.map_err(|error| error.at(path));
+            let mut labelled = Vec::new();
+            let mut why = Error::invalid("a pool without disks: give at least one");
+            for (path, label) in paths.iter().zip(join_all(paths.iter().map(label)).await) {
+                match label {
+                    Ok(Some(label)) => labelled.push((path, label)),
+                    Ok(None) => why = Error::invalid(format!("{path}: no kura label: it is not a disk of a pool")),
+                    Err(error) => {
+                        tracing::warn!(%error, "a disk's label cannot be read");
+                        why = error;
+                    }
                 }
             }
-        }
-        let newest = newest(labelled.iter().map(|(_, label)| label)).ok_or(why)?;
-        let members = labelled.iter().filter(|(_, label)| is_member(newest, label));
-        Ok(Sight {
-            controllers: newest.controllers,
-            extent_bytes: newest.plan.extent_bytes,
-            members: members.map(|(path, _)| (*path).clone()).collect(),
+            let newest = newest(labelled.iter().map(|(_, label)| label)).ok_or(why)?;
+            let members = labelled.iter().filter(|(_, label)| is_member(newest, label));
+            Ok(Sight {
+                controllers: newest.controllers,
+                extent_bytes: newest.plan.extent_bytes,
+                members: members.map(|(path, _)| (*path).clone()).collect(),
+            })
         })
     }
 
