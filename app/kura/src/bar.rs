@@ -50,6 +50,11 @@ impl Bar {
         bar
     }
 
+    /// Of so many things as there turn out to be.
+    pub fn count(out: Out, what: impl Into<String>) -> Self {
+        Self::new(out, what, "{spinner} {msg}, {pos}, {elapsed}")
+    }
+
     /// Of what takes so long.
     pub fn time(out: Out, what: impl Into<String>, takes: Duration) -> Self {
         let bar = Self::new(out, what, TIME);

@@ -492,6 +492,7 @@ mod tests {
             ("bucket create photos", FITS),
             ("bucket delete", MISSING),
             ("bucket delete photos --dry-run", FITS),
+            ("bucket delete photos --force --dry-run", FITS),
             ("key create", FITS),
             ("key create backup --bucket a=read --bucket b=read-write", FITS),
             ("key create backup --bucket a=all", MALFORMED),

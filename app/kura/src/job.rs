@@ -89,7 +89,9 @@ fn jobs(jobs: &[Job]) -> String {
         return "no jobs: checks, and what moves data, are listed here".to_owned();
     }
     let row = |job: &Job| {
-        vec![job.id.to_string(), job.to_string(), state(job).to_owned(), done(job), job.started_at.to_string()]
+        let why = job.error.as_ref().map(|problem| problem.error.clone()).or_else(|| job.waits.clone());
+        let (state, started) = (state(job).to_owned(), job.started_at.to_string());
+        vec![job.id.to_string(), job.to_string(), state, done(job), started, why.unwrap_or_default()]
     };
-    table(&["JOB>", "WHAT", "STATE", "DONE", "STARTED"], jobs.iter().map(row))
+    table(&["JOB>", "WHAT", "STATE", "DONE", "STARTED", "WHY"], jobs.iter().map(row))
 }

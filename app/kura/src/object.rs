@@ -11,7 +11,10 @@ use crate::size::Size;
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
-use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
+use kura_admin::{
+    AccessKey, Bucket, Client, ClientError, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, ProblemKind,
+    Versioning,
+};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,6 +23,9 @@ use std::path::Path;
 
 /// Bytes read of a file at a time.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// Deletions asked for at once: what is durable together costs one flush.
+const DELETIONS: usize = 32;
 
 /// Bytes on their way to the server.
 type Source = BoxStream<'static, kura_block::Result<Bytes>>;
@@ -31,14 +37,45 @@ pub async fn bucket(client: &Client, out: Out, command: BucketCommand) -> Result
             out.show(&client.create_bucket(&name).await?, |bucket| format!("created bucket {}", bucket.name))
         }
         BucketCommand::List => out.show(client.buckets().await?.as_slice(), buckets),
-        BucketCommand::Delete { name, dry_run } => {
-            if dry_run {
-                client.trial().delete_bucket(&name).await?;
-            } else {
+        BucketCommand::Delete { name, force, dry_run } => {
+            let emptied = if force { empty(client, out, &name, dry_run).await? } else { 0 };
+            if !dry_run {
                 client.delete_bucket(&name).await?;
+            } else if !force {
+                client.trial().delete_bucket(&name).await?;
             }
             let done = if dry_run { "would delete" } else { "deleted" };
-            out.show(&serde_json::json!({ "name": name, "dry_run": dry_run }), |_| format!("{done} bucket {name}"))
+            let held = if emptied > 0 { format!(", and {emptied} versions in it") } else { String::new() };
+            let said = serde_json::json!({ "name": name, "versions": emptied, "dry_run": dry_run });
+            out.show(&said, |_| format!("{done} bucket {name}{held}"))
+        }
+    }
+}
+
+/// Deletes all versions that a bucket holds, delete markers too, from the first key to the last; how many there were. What clients
+/// put behind it meanwhile stays. An error leaves what was deleted by then deleted.
+async fn empty(client: &Client, out: Out, bucket: &str, dry_run: bool) -> Result<u64> {
+    let bar = Bar::count(out, format!("emptying bucket {bucket}"));
+    let mut query = ObjectQuery { versions: true, ..ObjectQuery::default() };
+    let mut emptied = 0;
+    loop {
+        let page = client.objects(bucket, &query).await?;
+        let delete =
+            async |object: &Object| match client.delete_object(bucket, &object.key, Some(&object.version)).await {
+                // Whoever else deletes here was first.
+                Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(()),
+                deleted => deleted,
+            };
+        let mut deletions =
+            futures::stream::iter(page.objects.iter().filter(|_| !dry_run)).map(delete).buffer_unordered(DELETIONS);
+        while let Some(deleted) = deletions.next().await {
+            deleted?;
+            bar.advance(1);
+        }
+        emptied += page.objects.len() as u64;
+        query.after = page.next;
+        if query.after.is_none() {
+            return Ok(emptied);
         }
     }
 }

@@ -111,10 +111,13 @@ fn health(health: Health) -> &'static str {
     }
 }
 
+/// What a list of volumes says where there are none.
+pub const NO_VOLUMES: &str = "no volumes: make one with `kura volume create NAME --size 10G`";
+
 /// Volumes, a line each.
 pub fn volumes(volumes: &[Volume]) -> String {
     if volumes.is_empty() {
-        return "no volumes: make one with `kura volume create NAME --size 10G`".to_owned();
+        return NO_VOLUMES.to_owned();
     }
     let header = [
         "NAME",

@@ -1,10 +1,11 @@
 //! The tiers, as a user asks about them and holds volumes in them.
 
 use crate::cli::TierCommand;
-use crate::show::{Out, table, unread};
+use crate::show::{NO_VOLUMES, Out, table, unread};
 use crate::size::Size;
 use anyhow::Result;
-use kura_admin::{Client, TierChange, TierMove, TierRules, TierStatus, TierWhy};
+use kura_admin::{Client, TierChange, TierMove, TierRules, TierStatus, TierWhy, Volume};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -26,6 +27,14 @@ pub async fn tier(client: &Client, out: Out, command: TierCommand) -> Result<()>
             let change = TierChange { pin: None, floor_bytes: bytes(floor), ceiling_bytes: bytes(ceiling) };
             change_rules(client, out, &volume, change).await
         }
+        TierCommand::Rules => {
+            let mut volumes = Vec::new();
+            for Volume { name, .. } in client.volumes().await? {
+                let rules = client.tier_rules(&name).await?;
+                volumes.push(Ruled { volume: name, rules });
+            }
+            out.show(volumes.as_slice(), rules)
+        }
         TierCommand::Moves { follow: false } => out.show(client.tier_moves().await?.as_slice(), |moves| match moves {
             [] => "no moves so far; `kura tier status` says what the policy looks at".to_owned(),
             moves => self::moves(moves),
@@ -35,6 +44,21 @@ pub async fn tier(client: &Client, out: Out, command: TierCommand) -> Result<()>
             () = unread() => Ok(()),
         },
     }
+}
+
+/// A volume, and what is said of its place in the tiers.
+#[derive(Serialize)]
+struct Ruled {
+    volume: String,
+    #[serde(flatten)]
+    rules: TierRules,
+}
+
+fn rules(volumes: &[Ruled]) -> String {
+    if volumes.is_empty() {
+        return NO_VOLUMES.to_owned();
+    }
+    table(&["VOLUME", "RULES"], volumes.iter().map(|one| vec![one.volume.clone(), ruled(&one.rules)]))
 }
 
 async fn change_rules(client: &Client, out: Out, volume: &str, change: TierChange) -> Result<()> {

@@ -175,6 +175,11 @@ impl Client {
         self.get("/api/v1/tier/moves").await
     }
 
+    /// What is said of a volume's place in the tiers.
+    pub async fn tier_rules(&self, volume: &str) -> Result<TierRules> {
+        self.get(&format!("{}/tier", volume_path(volume))).await
+    }
+
     /// Changes what is said of a volume's place in the tiers; all that is said then.
     pub async fn change_tier_rules(&self, volume: &str, change: TierChange) -> Result<TierRules> {
         self.send(Method::PATCH, &format!("{}/tier", volume_path(volume)), &change).await

@@ -358,7 +358,7 @@ pub(crate) fn no_such_bucket(name: &str) -> Error {
 /// Why a bucket cannot be deleted.
 pub(crate) fn not_empty(name: &str) -> Error {
     Error::busy(format!(
-        "bucket {name}: it is not empty: delete its objects and their versions, which `kura object list {name} --versions` lists"
+        "bucket {name}: it is not empty: `kura object list {name} --versions` lists what it holds, and `kura bucket delete {name} --force` deletes it all"
     ))
 }
 

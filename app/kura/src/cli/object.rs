@@ -15,10 +15,13 @@ pub enum BucketCommand {
     },
     /// List the buckets
     List,
-    /// Delete a bucket that holds nothing
+    /// Delete a bucket; refused while it holds anything
     Delete {
         /// Its name
         name: String,
+        /// Delete all that it holds first, every version of it
+        #[arg(long)]
+        force: bool,
         /// Only say what would happen
         #[arg(long)]
         dry_run: bool,

@@ -36,6 +36,8 @@ pub enum TierCommand {
         #[arg(long, value_name = "SIZE")]
         ceiling: Option<Size>,
     },
+    /// List the volumes with what pin and set said of each
+    Rules,
     /// List the moves between the tiers, each with its reason
     Moves {
         /// Keep printing new moves until interrupted

@@ -208,6 +208,7 @@ fn what_no_array_is_made_of_is_told() {
     eventually(Duration::from_mins(1), "it is told what the rebuild waits for", || {
         home.ok(&["status"]).contains("which waits: too few disks of data: 3 are needed and 2 work")
     });
+    assert!(home.ok(&["job", "list"]).contains("too few disks of data: 3 are needed"), "the job tells why");
 
     // A disk of another pool is neither taken in nor opened with this one.
     let other = Home::new();

@@ -183,6 +183,22 @@ fn versions_are_listed_and_a_bucket_is_emptied_by_them() {
         home.ok(&["object", "delete", &format!("photos/{}", row[3]), "--version-id", row[2]]);
     }
     home.ok(&["bucket", "delete", "photos"]);
+
+    // More than a page of them, under keys that a path has to escape; what is beside them stays.
+    let puts = (0..1200).map(|n| format!("{{\"put\": \"demo/#a b/{n}?\", \"text\": \"{n}\"}}"));
+    fs::write(home.path("batch"), puts.collect::<Vec<_>>().join("\n")).unwrap();
+    home.ok(&["object", "batch", "batch"]);
+    home.ok(&["bucket", "create", "other"]);
+    home.ok(&["object", "put", "other/cat.jpg", "cat"]);
+    let told = json(&home.ok(&["bucket", "delete", "demo", "--force", "--dry-run", "--json"]));
+    assert_eq!((&told["versions"], &told["dry_run"]), (&Value::from(1200), &Value::from(true)));
+    assert_eq!(home.ok(&["object", "list", "demo"]).lines().count(), 1200);
+    assert!(home.ok(&["bucket", "delete", "demo", "--force"]).contains("1200"));
+    let buckets = home.ok(&["bucket", "list"]);
+    assert!(!buckets.contains("demo"), "{buckets}");
+    assert!(home.ok(&["object", "list", "other"]).contains("cat.jpg"));
+    assert!(home.ok(&["check"]).contains("all is well"));
+
     let told = home.ok(&["key", "create", "backup", "--quiet"]);
     assert!(told.contains("with the secret "), "nobody would have it: {told}");
     let told = json(&home.ok(&["key", "create", "backup", "--quiet", "--json"]));

@@ -175,6 +175,12 @@ fn what_is_hot_goes_up_by_itself_and_why_is_told() {
     home.ok(&["tier", "set", "v", "--floor", "4M", "--ceiling", "16M"]);
     let rules = home.ok(&["tier", "why", "v"]);
     assert!(rules.contains("floor 4M") && rules.contains("ceiling 16M"), "{rules}");
+    let rules = home.ok(&["tier", "rules"]);
+    let of_v = rules.lines().find(|line| line.starts_with("v ")).expect("a line");
+    assert!(of_v.ends_with("the policy decides; floor 4M, ceiling 16M"), "{rules}");
+    let rules = json(&home, &["tier", "rules"]);
+    let of_v = rules.as_array().expect("a list").iter().find(|one| one["volume"] == "v").expect("an item");
+    assert_eq!((&of_v["floor_bytes"], &of_v["ceiling_bytes"]), (&(4 << 20).into(), &(16 << 20).into()), "{rules}");
     ok(fio(&home, "v", "all", "0").arg("--verify_only"));
 }
 
