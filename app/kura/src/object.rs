@@ -11,10 +11,7 @@ use crate::size::Size;
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
-use kura_admin::{
-    AccessKey, Bucket, Client, ClientError, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, ProblemKind,
-    Versioning,
-};
+use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -63,7 +60,7 @@ async fn empty(client: &Client, out: Out, bucket: &str, dry_run: bool) -> Result
         let delete =
             async |object: &Object| match client.delete_object(bucket, &object.key, Some(&object.version)).await {
                 // Whoever else deletes here was first.
-                Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(()),
+                Err(error) if error.is_missing() => Ok(()),
                 deleted => deleted,
             };
         let mut deletions =

@@ -30,8 +30,11 @@ pub async fn tier(client: &Client, out: Out, command: TierCommand) -> Result<()>
         TierCommand::Rules => {
             let mut volumes = Vec::new();
             for Volume { name, .. } in client.volumes().await? {
-                let rules = client.tier_rules(&name).await?;
-                volumes.push(Ruled { volume: name, rules });
+                match client.tier_rules(&name).await {
+                    // It was deleted meanwhile.
+                    Err(error) if error.is_missing() => {}
+                    rules => volumes.push(Ruled { volume: name, rules: rules? }),
+                }
             }
             out.show(volumes.as_slice(), rules)
         }

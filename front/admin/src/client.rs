@@ -123,6 +123,13 @@ pub enum ClientError {
     },
 }
 
+impl ClientError {
+    /// True where the server says that what was named does not exist.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Refused(problem) if problem.kind == ProblemKind::Missing)
+    }
+}
+
 type Result<T> = std::result::Result<T, ClientError>;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

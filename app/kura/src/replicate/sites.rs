@@ -49,7 +49,7 @@ impl Site {
     /// The points of a pair here, from the oldest to the newest.
     pub async fn points(&self, pair: u32) -> Result<Vec<Point>> {
         let snapshots = match self.client.snapshots(Some(&self.volume)).await {
-            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Vec::new(),
+            Err(error) if error.is_missing() => Vec::new(),
             snapshots => snapshots?,
         };
         let own = snapshots.into_iter().filter_map(|snapshot| {
@@ -69,7 +69,7 @@ impl Site {
     /// Whether there is such a volume.
     pub async fn is_there(&self) -> Result<bool> {
         match self.client.volume(&self.volume).await {
-            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(false),
+            Err(error) if error.is_missing() => Ok(false),
             found => Ok(found.map(|_| true)?),
         }
     }
@@ -95,7 +95,7 @@ impl Site {
     pub async fn is_deleted(&self, point: &str) -> Result<bool> {
         match self.client.delete_snapshot(&self.name_of(point), false).await {
             Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Busy => Ok(false),
-            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(true),
+            Err(error) if error.is_missing() => Ok(true),
             done => Ok(done.map(|()| true)?),
         }
     }
@@ -104,7 +104,7 @@ impl Site {
     pub async fn adopt(&self, source: String) -> Result<()> {
         let follow = Follow { source: Some(source), ..Follow::default() };
         match self.client.follow_source(&self.volume, &follow).await {
-            Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Missing => Ok(()),
+            Err(error) if error.is_missing() => Ok(()),
             done => Ok(done.map(drop)?),
         }
     }
