@@ -42,7 +42,7 @@ pub async fn bucket(client: &Client, out: Out, command: BucketCommand) -> Result
                 client.trial().delete_bucket(&name).await?;
             }
             let done = if dry_run { "would delete" } else { "deleted" };
-            let held = if emptied > 0 { format!(", and {emptied} versions in it") } else { String::new() };
+            let held = if emptied > 0 { format!(", versions in it: {emptied}") } else { String::new() };
             let said = serde_json::json!({ "name": name, "versions": emptied, "dry_run": dry_run });
             out.show(&said, |_| format!("{done} bucket {name}{held}"))
         }
