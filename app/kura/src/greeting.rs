@@ -43,7 +43,10 @@ impl fmt::Display for Greeting<'_> {
         let (admin, s3) = (self.admin.map(reachable), self.s3.map(reachable));
         writeln!(f)?;
         uris.iter().try_for_each(|uri| writeln!(f, "  volume  {uri}"))?;
-        admin.iter().try_for_each(|url| writeln!(f, "  REST    {url}/api/v1/openapi.json"))?;
+        admin.iter().try_for_each(|url| {
+            writeln!(f, "  console {url}/")?;
+            writeln!(f, "  REST    {url}/api/v1/openapi.json")
+        })?;
         s3.iter().try_for_each(|url| writeln!(f, "  S3      {url}"))?;
         if let Some(key) = self.key {
             writeln!(f, "  key     {} with the secret {} (shown only once)", key.id, key.secret)?;
@@ -94,6 +97,7 @@ mod tests {
             "http://127.0.0.1:9000",
             "nbd://127.0.0.1:10809/demo",
             "kura status --server /srv/kura/admin.sock",
+            "http://127.0.0.1:7400/\n",
             "http://127.0.0.1:7400/api",
         ] {
             assert!(text.contains(part), "no {part} in:\n{text}");

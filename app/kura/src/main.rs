@@ -8,6 +8,7 @@ mod bar;
 mod bench;
 mod cli;
 mod config;
+mod console;
 mod data;
 mod descriptors;
 mod disks;

@@ -2,6 +2,7 @@
 
 use crate::cli::Serve;
 use crate::config::{self, Config, Listen};
+use crate::console;
 use crate::data::DataDir;
 use crate::disks::{Book, planned, unlike};
 use crate::greeting::Greeting;
@@ -223,7 +224,7 @@ impl Doors {
         let ((stop, stopping), mut doors) = (watch::channel(false), JoinSet::new());
         let routes = kura_admin::router(admin);
         for (listener, access) in self.admin {
-            doors.spawn_on(kura_admin::serve(listener, access, routes.clone(), stopping.clone()), http);
+            doors.spawn_on(kura_admin::serve(listener, access, routes.clone(), console::PAGES, stopping.clone()), http);
         }
         drop(routes);
         if let (Some((listener, _)), Some(objects)) = (self.s3, &objects) {

@@ -82,7 +82,13 @@ async fn serve(data: &DataDir) -> Served {
     let _ = std::fs::remove_file(&socket);
     let listener = Listener::Unix(UnixListener::bind(&socket).unwrap());
     let (stop, stopping) = watch::channel(false);
-    let door = tokio::spawn(kura_admin::serve(listener, Access::Reach, kura_admin::router(admin), stopping));
+    let door = tokio::spawn(kura_admin::serve(
+        listener,
+        Access::Reach,
+        kura_admin::router(admin),
+        crate::console::PAGES,
+        stopping,
+    ));
     Served { client: Client::new(ServerUri::Unix(socket), None, None), running, stop, door }
 }
 

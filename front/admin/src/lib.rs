@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   kura volume list ──┐                        ┌── guard: token; else only loopback's own pages
-//!   curl, Prometheus ──┼── server (TCP, Unix) ──┤
-//!   a browser ─────────┘                        └── routes ──> kura_controller::Node
+//!   curl, Prometheus ──┼── server (TCP, Unix) ──┤                                    └── routes ──> kura_controller::Node
+//!   a browser ─────────┘                        └── pages, which ask the routes
 //! ```
 //!
 //! Resources are nouns under `/api/v1/`, described by `/api/v1/openapi.json`; sizes are integers in bytes, times are
@@ -23,6 +23,7 @@ mod jobs;
 mod lines;
 mod metrics;
 mod objects;
+mod page;
 mod problem;
 mod query;
 mod replicas;
@@ -44,6 +45,7 @@ pub use objects::{
     AccessKey, Acknowledge, BatchResult, BatchStep, Bucket, Condition, Content, Grant, NewBucket, NewKey, Object,
     ObjectBatch, ObjectHead, ObjectPage, ObjectQuery, Objects, Versioning,
 };
+pub use page::Page;
 pub use problem::{Problem, ProblemKind};
 pub use replicas::{
     Follow, NewPoint, NewTransfer, PartHash, Replica, ReplicaState, ReplicaTransfer, Replicas, ReplicationJob,

@@ -1,6 +1,7 @@
 //! Listens, and serves each connection behind the guard its listener needs.
 
 use crate::guard::{by_site, by_token};
+use crate::page::{self, Page};
 use crate::requests::numbered;
 use crate::stall::{PATIENCE, hurry};
 use crate::{Patient, Token};
@@ -52,15 +53,21 @@ pub enum Access {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Serves `routes` on `listener` until `stop` says true (or its sender is gone), then lets requests at work end, for a
-/// second.
-pub async fn serve(listener: Listener, access: Access, routes: Router, mut stop: watch::Receiver<bool>) {
+/// Serves `routes`, and `pages` to whoever asks, on `listener` until `stop` says true (or its sender is gone), then lets requests at
+/// work end, for a second.
+pub async fn serve(
+    listener: Listener,
+    access: Access,
+    routes: Router,
+    pages: &'static [Page],
+    mut stop: watch::Receiver<bool>,
+) {
     let routes = match access {
         Access::Reach => routes,
         Access::ThisMachine => routes.layer(from_fn(by_site)),
         Access::Token(token) => routes.layer(from_fn(move |request, next| by_token(token.clone(), request, next))),
     };
-    let routes = routes.layer(map_request(hurry)).layer(from_fn(numbered));
+    let routes = routes.merge(page::routes(pages)).layer(map_request(hurry)).layer(from_fn(numbered));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {

@@ -82,7 +82,7 @@ mod tests {
             .route("/in", put(async |body: axum::body::Bytes| body.len().to_string()))
             .route("/out", get(async || Body::from(vec![7; ANSWER_BYTES])));
         let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
-        tokio::spawn(crate::serve(listener, Access::Reach, routes, stopped));
+        tokio::spawn(crate::serve(listener, Access::Reach, routes, &[], stopped));
         (UnixStream::connect(&path).await.unwrap(), stop)
     }
 

@@ -1,8 +1,8 @@
 //! The door from outside: its routes, its guards, its listeners and its client.
 
 use crate::{
-    Access, Admin, Client, ClientError, Disks, Follow, Listener, NewDisk, NewTransfer, PartHash, Problem, ProblemKind,
-    Replica, Replicas, ReplicationJob, Schedules, ServerUri, SnapshotSchedule, Timestamp, Token,
+    Access, Admin, Client, ClientError, Disks, Follow, Listener, NewDisk, NewTransfer, Page, PartHash, Problem,
+    ProblemKind, Replica, Replicas, ReplicationJob, Schedules, ServerUri, SnapshotSchedule, Timestamp, Token,
 };
 use axum::Router;
 use axum::body::Body;
@@ -90,6 +90,9 @@ const ROUTES: &[&str] = &[
     "PUT /api/v1/buckets/{bucket}/objects/{key}/content",
     "PUT /api/v1/replicas/{volume}",
 ];
+
+/// What a browser is shown.
+const PAGES: &[Page] = &[Page { path: "/", media_type: "text/html", content: b"<p>console</p>" }];
 
 /// A machine without disks.
 struct NoDisks;
@@ -340,7 +343,7 @@ async fn a_unix_socket_is_open_and_closes_with_the_server() {
 
     let (stop, stopped) = watch::channel(false);
     let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
-    let server = tokio::spawn(crate::serve(listener, Access::Reach, routes(), stopped));
+    let server = tokio::spawn(crate::serve(listener, Access::Reach, routes(), PAGES, stopped));
     assert_eq!(kind(unknown_job(&client).await), ProblemKind::Missing);
 
     stop.send(true).unwrap();
@@ -368,7 +371,7 @@ async fn a_port_with_tls_and_a_token_is_open_to_the_token() {
     let at: ServerUri = format!("https://localhost:{}", tcp.local_addr().unwrap().port()).parse().unwrap();
     let (_stop, stopped) = watch::channel(false);
     let access = Access::Token(Token::new("open sesame"));
-    tokio::spawn(crate::serve(Listener::Tls(tcp, server), access, routes(), stopped));
+    tokio::spawn(crate::serve(Listener::Tls(tcp, server), access, routes(), PAGES, stopped));
 
     let with = |token: Option<&str>| Client::new(at.clone(), token.map(Token::new), Some(Arc::clone(&trust)));
     assert_eq!(kind(unknown_job(&with(Some("open sesame"))).await), ProblemKind::Missing);
@@ -383,7 +386,7 @@ async fn an_open_port_is_closed_to_other_sites() {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = tcp.local_addr().unwrap().port();
     let (_stop, stopped) = watch::channel(false);
-    tokio::spawn(crate::serve(Listener::Tcp(tcp), Access::ThisMachine, routes(), stopped));
+    tokio::spawn(crate::serve(Listener::Tcp(tcp), Access::ThisMachine, routes(), PAGES, stopped));
 
     let by_address: ServerUri = format!("http://127.0.0.1:{port}").parse().unwrap();
     assert_eq!(kind(unknown_job(&Client::new(by_address, None, None)).await), ProblemKind::Missing);
@@ -462,19 +465,41 @@ async fn an_answer_that_comes_before_the_body_has_gone_is_heard() {
     server.join().unwrap();
 }
 
-#[tokio::test]
-async fn every_problem_has_the_number_of_its_request() {
+/// What the door says to a request without headers of its own.
+async fn said(at: std::net::SocketAddr, request: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
+    let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_page_is_shown_to_all_and_what_it_asks_for_is_not() {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = tcp.local_addr().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    tokio::spawn(crate::serve(Listener::Tcp(tcp), Access::ThisMachine, routes(), stopped));
+    let access = Access::Token(Token::new("open sesame"));
+    tokio::spawn(crate::serve(Listener::Tcp(tcp), access, routes(), PAGES, stopped));
+    let page = said(at, "GET /").await;
+    assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("<p>console</p>"), "{page}");
+    assert!(page.contains("frame-ancestors 'none'") && page.contains("content-type: text/html\r\n"), "{page}");
+    for request in ["GET /api/v1/status", "GET /metrics", "GET //", "GET /index.html"] {
+        let answer = said(at, request).await;
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{request}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn every_problem_has_the_number_of_its_request() {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = tcp.local_addr().unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    tokio::spawn(crate::serve(Listener::Tcp(tcp), Access::ThisMachine, routes(), PAGES, stopped));
     for (request, status) in [("PUT /api/v1/volumes", 405), ("GET /api/v1/nothing", 404)] {
-        let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
-        let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        let answer = said(at, request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(serde_json::from_str::<Problem>(body).unwrap().request_id.is_some(), "{answer}");

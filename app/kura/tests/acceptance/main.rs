@@ -10,6 +10,7 @@ mod block_devices;
 mod care;
 mod clients;
 mod commands;
+mod console;
 mod crash;
 mod damage;
 mod filesystem;

@@ -18,14 +18,28 @@ pub(super) async fn show(State(door): Shared) -> Result<Json<TierStatus>, Proble
     Ok(Json(door.admin.node.tier().await?.into()))
 }
 
+/// How many moves are asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Newest {
+    limit: Option<usize>,
+}
+
 /// The moves that are remembered, the oldest first: a thousand a controller.
-#[utoipa::path(get, path = "/api/v1/tier/moves", tag = "tier", operation_id = "list_tier_moves", responses(
-    (status = 200, description = "The moves", body = [TierMove]),
-    (status = "default", description = "What went wrong", body = Problem),
-))]
-pub(super) async fn moves(State(door): Shared) -> Result<Json<Vec<TierMove>>, Problem> {
+#[utoipa::path(get, path = "/api/v1/tier/moves", tag = "tier", operation_id = "list_tier_moves",
+    params(("limit" = Option<usize>, Query, description = "So many of them, the newest; all unless given")),
+    responses(
+        (status = 200, description = "The moves", body = [TierMove]),
+        (status = "default", description = "What went wrong", body = Problem),
+    ))]
+pub(super) async fn moves(
+    State(door): Shared,
+    newest: Result<Query<Newest>, QueryRejection>,
+) -> Result<Json<Vec<TierMove>>, Problem> {
+    let limit = newest?.limit;
     let moves = door.admin.node.tier_moves().await?;
-    Ok(Json(moves.into_iter().map(TierMove::from).collect()))
+    let older = limit.map_or(0, |limit| moves.len().saturating_sub(limit));
+    Ok(Json(moves.into_iter().skip(older).map(TierMove::from).collect()))
 }
 
 /// What the user says of a volume's place in the tiers.

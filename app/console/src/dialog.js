@@ -1,0 +1,62 @@
+// Asks for what a change takes, has the server make it, and says why it would not.
+
+import { Component } from '../vendor/preact.mjs';
+import { html } from './html.js';
+
+/**
+ * A dialog of `question`:
+ * `title`, `text` (what will happen), `fields`, `verb` (what the button says), `isGrave` (something is lost), and `act`, which
+ * is given the fields' values by name and answers when it is done: with nothing, or with text to be shown, such as a secret.
+ * `trial`, where there is one, asks the server whether it would refuse, so that whoever asks knows before.
+ * A field is `{ name, label, type, value, options, hint, isOptional }`; `type` is one of HTML's inputs, `select` or `checkbox`.
+ */
+export class Dialog extends Component {
+  state = { refusal: null, isBusy: false, answer: null };
+
+  componentDidMount() {
+    this.dialog.showModal();
+    this.props.question.trial?.().catch(refusal => this.setState({ refusal }));
+  }
+
+  async submit(event) {
+    event.preventDefault();
+    const { fields = [] } = this.props.question;
+    const inputs = event.target.elements;
+    const value = ({ name, type }) => (type === 'checkbox' ? inputs[name].checked : inputs[name].value);
+    this.setState({ isBusy: true, refusal: null });
+    try {
+      const answer = await this.props.question.act(Object.fromEntries(fields.map(field => [field.name, value(field)])));
+      if (!answer) return this.props.close();
+      this.setState({ isBusy: false, answer });
+    } catch (refusal) {
+      this.setState({ isBusy: false, refusal });
+    }
+  }
+
+  render({ question, close }, { refusal, isBusy, answer }) {
+    const { title, text, fields = [], verb, isGrave } = question;
+    return html`
+      <dialog onClose=${close} aria-label=${title} ref=${dialog => { this.dialog = dialog; }}>
+        <form onSubmit=${event => this.submit(event)}>
+          <h2>${title}</h2>
+          ${text && html`<p>${text}</p>`}
+          ${!answer && fields.map(field => html`<${Field} ...${field}/>`)}
+          ${refusal && html`<p class="refusal" role="alert">${refusal.message}${refusal.remedy && html`<br/>${refusal.remedy}`}</p>`}
+          ${answer && html`<pre>${answer}</pre>`}
+          <footer>
+            <button type="button" onClick=${close}>${answer ? 'Close' : 'Cancel'}</button>
+            ${!answer && html`<button class=${isGrave ? 'grave' : 'main'} disabled=${isBusy}>${isBusy ? 'At work …' : verb}</button>`}
+          </footer>
+        </form>
+      </dialog>`;
+  }
+}
+
+function Field({ name, label, type = 'text', value, options, hint, isOptional }) {
+  const more = hint && html`<small class="soft">${hint}</small>`;
+  if (type === 'checkbox') return html`<label class="check"><input type="checkbox" name=${name} defaultChecked=${value}/> ${label}${more}</label>`;
+  const input = type === 'select'
+    ? html`<select name=${name}>${options.map(([key, text]) => html`<option value=${key} selected=${key === value}>${text}</option>`)}</select>`
+    : html`<input name=${name} type=${type} defaultValue=${value} autocomplete="off" spellcheck=${false} required=${!isOptional}/>`;
+  return html`<label>${label}${input}${more}</label>`;
+}
