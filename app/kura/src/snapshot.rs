@@ -7,7 +7,9 @@ use crate::cli::{ScheduleCommand, SnapshotCommand};
 use crate::show::{Deed, Out, access, table};
 use crate::size::Size;
 use anyhow::Result;
-use kura_admin::{ByteRange, Client, ClientError, NewClone, NewSnapshots, Snapshot, SnapshotSchedule, Volume};
+use kura_admin::{
+    ByteRange, Client, ClientError, KeptSchedule, NewClone, NewSnapshots, Snapshot, SnapshotSchedule, Volume,
+};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -167,14 +169,16 @@ async fn schedule_of(client: &Client, out: Out, command: ScheduleCommand) -> Res
 }
 
 /// Schedules, a line each.
-fn schedules(schedules: &[SnapshotSchedule]) -> String {
+fn schedules(schedules: &[KeptSchedule]) -> String {
     if schedules.is_empty() {
         return "no schedules: add one with `kura snapshot schedule add VOLUME --every 1h --keep 24`".to_owned();
     }
-    let row = |schedule: &SnapshotSchedule| {
-        vec![schedule.volume.clone(), schedule.prefix.clone(), every_text(schedule), schedule.keep.to_string()]
+    let row = |KeptSchedule { schedule, error }: &KeptSchedule| {
+        let SnapshotSchedule { volume, prefix, keep, .. } = schedule;
+        let why = error.clone().unwrap_or_default();
+        vec![volume.clone(), prefix.clone(), every_text(schedule), keep.to_string(), why]
     };
-    table(&["VOLUME", "PREFIX", "EVERY>", "KEEP>"], schedules.iter().map(row))
+    table(&["VOLUME", "PREFIX", "EVERY>", "KEEP>", "FAILS"], schedules.iter().map(row))
 }
 
 fn every_text(schedule: &SnapshotSchedule) -> String {

@@ -58,5 +58,7 @@ pub use resources::{
 };
 pub use routes::{Admin, Disks, router};
 pub use server::{Access, Listener, serve};
-pub use snapshots::{ByteRange, ChangePage, NewClone, NewSnapshots, RollBack, Schedules, Snapshot, SnapshotSchedule};
+pub use snapshots::{
+    ByteRange, ChangePage, KeptSchedule, NewClone, NewSnapshots, RollBack, Schedules, Snapshot, SnapshotSchedule,
+};
 pub use tier::{RegionHeat, TierChange, TierClass, TierMove, TierPin, TierRules, TierStatus, TierWhy, VolumeHeat};

@@ -1,13 +1,18 @@
 //! What Prometheus reads of the node: every name of it.
 
 use crate::resources::{Controller, Disk, DiskState, Health, Status, Volume};
-use crate::{ReplicationJob, TierStatus};
+use crate::{KeptSchedule, ReplicationJob, TierStatus};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-/// `status` and the tiers as Prometheus text. Each scrape has a recorder of its own, so that what is gone, such as a deleted volume,
+/// All of it as Prometheus text. Each scrape has a recorder of its own, so that what is gone, such as a deleted volume,
 /// is told no more.
-pub(crate) fn render(status: &Status, tier: &TierStatus, jobs: &[ReplicationJob]) -> String {
+pub(crate) fn render(
+    status: &Status,
+    tier: &TierStatus,
+    jobs: &[ReplicationJob],
+    schedules: &[KeptSchedule],
+) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     with_local_recorder(&recorder, || {
         describe();
@@ -17,6 +22,7 @@ pub(crate) fn render(status: &Status, tier: &TierStatus, jobs: &[ReplicationJob]
         status.volumes.iter().for_each(tell_volume);
         tell_tier(tier);
         jobs.iter().for_each(tell_job);
+        schedules.iter().for_each(tell_schedule);
     });
     recorder.handle().render() + &stops(&status.controllers)
 }
@@ -185,6 +191,12 @@ fn tell_job(job: &ReplicationJob) {
         gauge!("kura_replicate_complete", &labels).set(u8::from(is_complete));
     }
     gauge!("kura_replicate_running", &labels).set(u8::from(job.is_running));
+}
+
+fn tell_schedule(KeptSchedule { schedule, error }: &KeptSchedule) {
+    describe_gauge!("kura_snapshot_schedule_failing", "1 while the schedule cannot be carried out");
+    let labels = [("volume", schedule.volume.clone()), ("prefix", schedule.prefix.clone())];
+    gauge!("kura_snapshot_schedule_failing", &labels).set(u8::from(error.is_some()));
 }
 
 fn tell_volume(volume: &Volume) {

@@ -99,10 +99,21 @@ pub struct SnapshotSchedule {
     pub keep: u32,
 }
 
+/// A schedule that is kept, and how it fares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptSchedule {
+    /// The schedule.
+    #[serde(flatten)]
+    pub schedule: SnapshotSchedule,
+    /// Why it could not be carried out, while that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// Who keeps schedules and carries them out. These calls may block.
 pub trait Schedules: Send + Sync + 'static {
     /// All, by volume and prefix.
-    fn list(&self) -> Vec<SnapshotSchedule>;
+    fn list(&self) -> Vec<KeptSchedule>;
 
     /// Adds one, durably; `volume` is the volume's number. `Exists` when the volume has one of this prefix.
     fn add(&self, volume: u64, new: SnapshotSchedule) -> Result<()>;

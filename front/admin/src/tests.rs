@@ -1,8 +1,8 @@
 //! The door from outside: its routes, its guards, its listeners and its client.
 
 use crate::{
-    Access, Admin, Client, ClientError, Disks, Follow, Listener, NewDisk, NewTransfer, Page, PartHash, Problem,
-    ProblemKind, Replica, Replicas, ReplicationJob, Schedules, ServerUri, SnapshotSchedule, Timestamp, Token,
+    Access, Admin, Client, ClientError, Disks, Follow, KeptSchedule, Listener, NewDisk, NewTransfer, Page, PartHash,
+    Problem, ProblemKind, Replica, Replicas, ReplicationJob, Schedules, ServerUri, SnapshotSchedule, Timestamp, Token,
 };
 use axum::Router;
 use axum::body::Body;
@@ -117,7 +117,7 @@ impl Disks for NoDisks {
 struct NoSchedules;
 
 impl Schedules for NoSchedules {
-    fn list(&self) -> Vec<SnapshotSchedule> {
+    fn list(&self) -> Vec<KeptSchedule> {
         Vec::new()
     }
 

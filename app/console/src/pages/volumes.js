@@ -19,7 +19,7 @@ export function Page({ status, snapshots, schedules, replicas, ask }) {
       <p class="soft">${'{volume}'} stands for the name, as in <code>nbdcopy disk.img 'nbd://HOST:PORT/demo'</code>.</p></details>
     <${Heading} title="Schedules" verbs=${[['New schedule …', () => ask(changes.schedule(status.volumes))]]}>
       Snapshots taken by the clock; the oldest beyond so many go.<//>
-    <${Table} columns=${scheduleColumns(ask)} rows=${schedules} id=${of => `${of.volume} ${of.prefix}`} empty="No volume has one."/>`;
+    <${Table} columns=${scheduleColumns(ask)} rows=${schedules} id=${of => `${of.volume} ${of.prefix}`} note=${({ error }) => error} empty="No volume has one."/>`;
 }
 
 /** Everything that has blocks, each after what it was made of; `depth` counts what it descends from, and `isSnapshot` tells what it is. */

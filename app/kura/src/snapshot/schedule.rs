@@ -3,7 +3,7 @@
 use super::policy::{Fact, Plan, plan};
 use crate::data::{DataDir, replace_file};
 use anyhow::Context;
-use kura_admin::{Replicas, SnapshotSchedule};
+use kura_admin::{KeptSchedule, Replicas, SnapshotSchedule};
 use kura_block::{Error, Kind, Result};
 use kura_controller::{Node, SnapshotSpec};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ struct Kept {
 pub struct Schedules {
     file: PathBuf,
     kept: Mutex<Vec<Kept>>,
+    /// Why those could not be carried out that could not when they were looked at last, by volume and prefix.
+    errors: Mutex<BTreeMap<(String, String), String>>,
 }
 
 impl Schedules {
@@ -41,7 +43,7 @@ impl Schedules {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error).with_context(|| file.display().to_string()),
         };
-        Ok(Self { file, kept: Mutex::new(kept) })
+        Ok(Self { file, kept: Mutex::new(kept), errors: Mutex::default() })
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
@@ -49,13 +51,29 @@ impl Schedules {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn errors(&self) -> MutexGuard<'_, BTreeMap<(String, String), String>> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers how it went with a schedule; each cause is logged once.
+    fn note(&self, schedule: &SnapshotSchedule, done: Result<()>) {
+        let SnapshotSchedule { volume, prefix, .. } = schedule;
+        let Err(error) = done else {
+            self.errors().remove(&place(schedule));
+            return;
+        };
+        let text = error.to_string();
+        if self.errors().insert(place(schedule), text.clone()).is_none_or(|before| before != text) {
+            tracing::warn!(volume, prefix, error = text, "a snapshot schedule could not be carried out");
+        }
+    }
+
     /// Makes `change` durable, then true.
     fn change(&self, change: impl FnOnce(&mut Vec<Kept>) -> Result<()>) -> Result<()> {
         let mut kept = self.kept();
         let mut changed = kept.clone();
         change(&mut changed)?;
-        let place = |one: &Kept| (one.schedule.volume.clone(), one.schedule.prefix.clone());
-        changed.sort_by_key(place);
+        changed.sort_by_key(|one| place(&one.schedule));
         let failed =
             |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
         let text = serde_json::to_vec_pretty(&changed).map_err(|error| failed(error.into()))?;
@@ -66,8 +84,13 @@ impl Schedules {
 }
 
 impl kura_admin::Schedules for Schedules {
-    fn list(&self) -> Vec<SnapshotSchedule> {
-        self.kept().iter().map(|kept| kept.schedule.clone()).collect()
+    fn list(&self) -> Vec<KeptSchedule> {
+        let (kept, errors) = (self.kept(), self.errors());
+        let listed = |Kept { schedule, .. }: &Kept| KeptSchedule {
+            schedule: schedule.clone(),
+            error: errors.get(&place(schedule)).cloned(),
+        };
+        kept.iter().map(listed).collect()
     }
 
     fn add(&self, volume_id: u64, schedule: SnapshotSchedule) -> Result<()> {
@@ -86,7 +109,7 @@ impl kura_admin::Schedules for Schedules {
     }
 
     fn check_remove(&self, volume: &str, prefix: &str) -> Result<()> {
-        if self.list().iter().any(|one| one.volume == volume && one.prefix == prefix) {
+        if self.kept().iter().any(|one| one.schedule.volume == volume && one.schedule.prefix == prefix) {
             return Ok(());
         }
         Err(Error::missing(format!(
@@ -99,8 +122,15 @@ impl kura_admin::Schedules for Schedules {
         self.change(|kept| {
             kept.retain(|one| one.schedule.volume != volume || one.schedule.prefix != prefix);
             Ok(())
-        })
+        })?;
+        self.errors().remove(&(volume.to_owned(), prefix.to_owned()));
+        Ok(())
     }
+}
+
+/// What a schedule is told by: its volume's name and its prefix.
+fn place(schedule: &SnapshotSchedule) -> (String, String) {
+    (schedule.volume.clone(), schedule.prefix.clone())
 }
 
 /// Carries the schedules out until the server stops.
@@ -111,7 +141,6 @@ pub async fn carry_out(
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut ticks = interval(LOOK);
-    let mut told = BTreeMap::new();
     loop {
         tokio::select! {
             _ = stopping.changed() => return,
@@ -119,19 +148,8 @@ pub async fn carry_out(
         }
         let all = schedules.kept().clone();
         for kept in all {
-            let SnapshotSchedule { volume, prefix, .. } = &kept.schedule;
-            let name = (volume.clone(), prefix.clone());
-            match step(&node, &schedules, &*replicas, &kept).await {
-                Ok(()) => {
-                    told.remove(&name);
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    if told.insert(name, text.clone()).is_none_or(|before| before != text) {
-                        tracing::warn!(volume, prefix, error = text, "a snapshot schedule could not be carried out");
-                    }
-                }
-            }
+            let done = step(&node, &schedules, &*replicas, &kept).await;
+            schedules.note(&kept.schedule, done);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::clients::nbdsh;
 use crate::crash::Random;
 use crate::harness::{Ends, Home, eventually, fails, ok, tool};
 use crate::nbd::{Client, FUA, READ, WRITE};
-use crate::serving::{json, volume};
+use crate::serving::{get, json, volume};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -340,6 +340,21 @@ fn schedules_make_and_delete_snapshots_and_outlive_a_crash() {
         let now = names();
         now.len() == 3 && now[0] == "v@mine" && !now.contains(&first[1]) && !now.contains(&first[2])
     });
+    // A copy is made by its source alone.
+    let failing = || {
+        let list = json(&home, &["snapshot", "schedule", "list"]);
+        let metrics = get(server.port("http"), "/metrics");
+        let told = metrics.lines().find_map(|line| line.strip_prefix("kura_snapshot_schedule_failing"));
+        told.expect("a gauge").ends_with(" 1") && list[0]["error"].as_str().is_some_and(|error| error.contains("copy"))
+    };
+    assert!(!failing());
+    let (status, answer) = rest(&home, "PUT", "replicas/v", r#"{"point":"mine"}"#).expect("an answer");
+    assert!(status == 200, "{answer}");
+    eventually(Duration::from_mins(1), "why it fails is told", failing);
+    assert!(home.ok(&["snapshot", "schedule", "list"]).contains("copy"));
+    let (status, answer) = rest(&home, "POST", "replicas/v/promote", "").expect("an answer");
+    assert!(status == 200, "{answer}");
+    eventually(Duration::from_mins(1), "it fails no more", || !failing());
     home.ok(&["snapshot", "schedule", "remove", "v"]);
     assert_eq!(json(&home, &["snapshot", "schedule", "list"]), serde_json::json!([]));
     assert!(server.stop().success());

@@ -1,7 +1,7 @@
 //! Snapshots and their schedules.
 
 use super::{Client, Result};
-use crate::{ChangePage, NewClone, NewSnapshots, RollBack, Snapshot, SnapshotSchedule, Volume};
+use crate::{ChangePage, KeptSchedule, NewClone, NewSnapshots, RollBack, Snapshot, SnapshotSchedule, Volume};
 use hyper::http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// All schedules, by volume and prefix.
-    pub async fn snapshot_schedules(&self) -> Result<Vec<SnapshotSchedule>> {
+    pub async fn snapshot_schedules(&self) -> Result<Vec<KeptSchedule>> {
         self.get(SCHEDULES).await
     }
 

@@ -23,8 +23,9 @@ pub(super) async fn health() -> &'static str {
     (status = "default", description = "What went wrong", body = Problem),
 ))]
 pub(super) async fn metrics(State(door): Shared) -> Result<impl IntoResponse, Problem> {
-    let tier = door.admin.node.tier().await?.into();
-    let text = render(&door.status().await?, &tier, &door.admin.replicas.jobs().await?) + &door.admin.metrics.render();
+    let (admin, status) = (&door.admin, door.status().await?);
+    let (tier, jobs) = (admin.node.tier().await?.into(), admin.replicas.jobs().await?);
+    let text = render(&status, &tier, &jobs, &admin.schedules.list()) + &admin.metrics.render();
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 

@@ -4,8 +4,8 @@ use super::volumes::Name;
 use super::{Admin, IsTrial, Removal, Shared};
 use crate::given::Given;
 use crate::{
-    ByteRange, ChangePage, NewClone, NewSnapshots, Objects, Problem, ProblemKind, RollBack, Snapshot, SnapshotSchedule,
-    Volume,
+    ByteRange, ChangePage, KeptSchedule, NewClone, NewSnapshots, Objects, Problem, ProblemKind, RollBack, Snapshot,
+    SnapshotSchedule, Volume,
 };
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -302,10 +302,10 @@ pub(super) async fn changes(
 /// All schedules, by volume and prefix.
 #[utoipa::path(get, path = "/api/v1/snapshot-schedules", tag = "snapshots", operation_id = "list_snapshot_schedules",
     responses(
-        (status = 200, description = "The schedules", body = [SnapshotSchedule]),
+        (status = 200, description = "The schedules", body = [KeptSchedule]),
         (status = "default", description = "What went wrong", body = Problem),
     ))]
-pub(super) async fn schedules(State(door): Shared) -> Json<Vec<SnapshotSchedule>> {
+pub(super) async fn schedules(State(door): Shared) -> Json<Vec<KeptSchedule>> {
     Json(door.admin.schedules.list())
 }
 
