@@ -14,9 +14,9 @@ const SOURCES: &[&str] = &[
     "lab",
     "app/kura/src/cli/lab.rs",
     "app/kura/src/config",
-    "app/kura/src/disks.rs",
+    "app/kura/src/serve/disks.rs",
     "app/kura/src/lab",
-    "app/kura/src/node.rs",
+    "app/kura/src/serve/node.rs",
     "Cargo.toml",
     "Cargo.lock",
 ];

@@ -1,12 +1,22 @@
 //! The commands that ask a server.
 
+pub mod bench;
+pub mod export;
+mod identify;
+pub mod job;
+pub mod object;
+pub mod pool;
+pub mod snapshot;
+pub mod tier;
+pub mod trace;
+
 use crate::bar::patiently;
 use crate::cli::{Class, Common, ControllerCommand, DiskArg, DiskCommand, MoveTo, Resize, VolumeCommand};
-use crate::disks::unlike;
 use crate::misuse::Misuse;
+use crate::serve::disks::unlike;
 use crate::show::{self, Deed, Out};
 use crate::size::Size;
-use crate::{identify, job, tls};
+use crate::tls;
 use anyhow::{Context, Result, bail};
 use kura_admin::{
     CheckRequest, CheckResult, Client, Disk, DrainedController, Job, JobResult, JobState, MoveVolume, NewDisk,

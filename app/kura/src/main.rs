@@ -5,45 +5,23 @@
 
 mod ask;
 mod bar;
-mod bench;
 mod cli;
 mod config;
-mod console;
-mod data;
 mod descriptors;
-mod disks;
-mod export;
-mod greeting;
-mod identify;
-mod job;
 mod lab;
 mod logs;
-mod memory;
 mod misuse;
-mod modelled;
-mod nbd;
 mod new_file;
-mod node;
-mod object;
-mod panics;
-mod pool;
-mod replica;
 mod replicate;
-mod s3;
 mod serve;
 mod show;
 mod size;
-mod snapshot;
-mod space;
-mod tend;
 #[cfg(test)]
 mod tests;
-mod tier;
 mod tls;
-mod trace;
 
 use anyhow::{Error, Result};
-use ask::asked;
+use ask::{asked, bench, export, job, object, pool, snapshot, tier, trace};
 use clap::FromArgMatches;
 use cli::{Cli, Command, Common, ConfigCommand, PoolCommand};
 use config::{Config, Findings, Flags};
@@ -64,7 +42,7 @@ const MISUSED: u8 = 2;
 const EXAMPLE: &str = include_str!("../../../docs/kura.toml");
 
 fn main() -> ExitCode {
-    panics::limit();
+    serve::panics::limit();
     let parsed = cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let Cli { common, command } = match parsed {
         Ok(cli) => cli,

@@ -1,8 +1,8 @@
 //! How answers look: tables for people, JSON for programs, nothing when quiet.
 
-use crate::greeting::reachable;
+use crate::serve::greeting::reachable;
+use crate::serve::space;
 use crate::size::Size;
-use crate::space;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use kura_admin::{

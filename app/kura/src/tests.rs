@@ -1,11 +1,11 @@
 //! The REST door and its client over a real node, on small files.
 
-use crate::data::DataDir;
-use crate::disks::{Book, Planned};
-use crate::node::{Models, Running, Shape, make_pool};
-use crate::replica::Keeper;
+use crate::serve::data::DataDir;
+use crate::serve::disks::{Book, Planned};
+use crate::serve::node::{Models, Running, Shape, make_pool};
+use crate::serve::replica::Keeper;
+use crate::serve::schedules::{Schedules, carry_out};
 use crate::size::Size;
-use crate::snapshot::schedule::{Schedules, carry_out};
 use kura_admin::{
     Access, Admin, CheckRequest, Client, ClientError, DiskClass, DiskState, Follow, Health, JobResult, JobState,
     Layout, Listener, NewClone, NewDisk, NewSnapshots, NewTransfer, NewVolume, ProblemKind, ResizeVolume, ServerUri,
@@ -57,7 +57,7 @@ struct Served {
 async fn serve(data: &DataDir) -> Served {
     let book = Book::open(data).unwrap();
     let config = kura_controller::Config::default();
-    let spared = crate::replica::needed(data).unwrap();
+    let spared = crate::serve::replica::needed(data).unwrap();
     let start = || Running::start(book.candidates(&[]), &book, Models::new(), config, &spared, |_| Ok(()));
     let running = aside(start).unwrap();
     book.settle(&running.node.pool().await.unwrap()).unwrap();
@@ -72,7 +72,7 @@ async fn serve(data: &DataDir) -> Served {
         rest: Some("http://127.0.0.1:1".to_owned()),
         disks: Arc::new(book),
         objects: None,
-        objects_volume: crate::s3::VOLUME,
+        objects_volume: crate::serve::s3::VOLUME,
         schedules: Arc::new(Schedules::open(data).unwrap()),
         replicas: Arc::new(Keeper::open(data, running.node.clone()).unwrap()),
         passed_percent: watch::channel(None).1,
@@ -86,7 +86,7 @@ async fn serve(data: &DataDir) -> Served {
         listener,
         Access::Reach,
         kura_admin::router(admin),
-        crate::console::PAGES,
+        crate::serve::console::PAGES,
         stopping,
     ));
     Served { client: Client::new(ServerUri::Unix(socket), None, None), running, stop, door }
@@ -330,7 +330,7 @@ async fn nothing_is_cloned_of_the_object_store() {
     let (_directory, data) = made();
     let served = serve(&data).await;
     let spec = kura_controller::VolumeSpec {
-        name: crate::s3::VOLUME.to_owned(),
+        name: crate::serve::s3::VOLUME.to_owned(),
         size_bytes: 8 * MIB,
         layout: kura_controller::Layout::Mirror,
         thick: false,

@@ -1,8 +1,8 @@
 //! What a configuration must hold beyond its syntax. Pure but for looking at files that it names.
 
 use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose, S3};
-use crate::data::DataDir;
-use crate::disks::{configured, default_disks, refuse_single_fast};
+use crate::serve::data::DataDir;
+use crate::serve::disks::{configured, default_disks, refuse_single_fast};
 use crate::size::Size;
 use crate::tls;
 use kura_admin::DiskClass;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::DataDir;
+use crate::serve::data::DataDir;
 use rcgen::{CertificateParams, KeyPair};
 use std::sync::LazyLock;
 

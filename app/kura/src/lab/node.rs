@@ -2,8 +2,8 @@
 
 use crate::cli::ModelArg;
 use crate::config::{Config, Disk, Pool};
-use crate::disks::default_disks;
-use crate::node::{Shape, limits};
+use crate::serve::disks::default_disks;
+use crate::serve::node::{Shape, limits};
 use anyhow::{Context, Error, Result};
 use kura_controller::{DiskClass, TierConfig};
 use kura_replay::{NodeDisk, NodeSpec, NodeTier};

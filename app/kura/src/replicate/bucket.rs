@@ -10,7 +10,7 @@ mod verify;
 mod wire;
 
 use super::sites::Home;
-use crate::s3::VOLUME;
+use crate::serve::s3::VOLUME;
 use anyhow::{Result, ensure};
 use carry::Run;
 use futures::TryStreamExt;

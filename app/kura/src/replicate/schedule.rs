@@ -4,7 +4,7 @@
 //! the server does, which holds the other end of its standard input, also where that is killed.
 
 use super::told::wire;
-use crate::data::DataDir;
+use crate::serve::data::DataDir;
 use kura_admin::ReplicationJob;
 use kura_replicate::{Error, Jobs, Standing};
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};

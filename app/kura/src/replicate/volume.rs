@@ -1,7 +1,7 @@
 //! Copies of volumes: a run between two kuras, each asked through its REST door.
 
 use super::sites::{Home, Site};
-use crate::replica::refuse_object_store;
+use crate::serve::replica::refuse_object_store;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};

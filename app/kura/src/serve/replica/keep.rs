@@ -4,7 +4,7 @@
 //! next one's way.
 
 use super::record::{Content, Record, Records};
-use crate::data::DataDir;
+use crate::serve::data::DataDir;
 use kura_admin::{Follow, NewTransfer, Replica, ReplicaState};
 use kura_block::{Block, Buf, Bufs, Clients, Error, Kind, Result, RunKind};
 use kura_controller::{Controller, Node, SnapshotSpec, VolumeInfo, VolumeSpec};

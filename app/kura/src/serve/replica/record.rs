@@ -3,7 +3,7 @@
 //! The file is written before what it speaks of changes: it says *unknown* before a copy goes back to a point, *under way*
 //! before the first block of a transfer is written, and an offset only once all below it is durable.
 
-use crate::data::{DataDir, replace_file};
+use crate::serve::data::{DataDir, replace_file};
 use anyhow::Context;
 use kura_admin::{Replica, ReplicaState, ReplicaTransfer};
 use kura_block::{Error, Result};

@@ -6,9 +6,9 @@
 //! ```
 
 use crate::config;
-use crate::data::DataDir;
-use crate::disks::{Book, Planned, Usable};
-use crate::modelled::{Modelled, Pace};
+use crate::serve::data::DataDir;
+use crate::serve::disks::{Book, Planned, Usable};
+use crate::serve::modelled::{Modelled, Pace};
 use anyhow::{Context, Result, ensure};
 use kura_block::{Block, ControllerId, Runtime};
 use kura_controller::{
@@ -345,7 +345,7 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::disks::default_disks;
+    use crate::serve::disks::default_disks;
     use crate::size::Size;
 
     #[test]

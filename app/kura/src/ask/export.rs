@@ -6,10 +6,10 @@
 //! ```
 
 use crate::cli::PoolExport;
-use crate::data::{DataDir, replace_file};
-use crate::disks::Book;
 use crate::new_file::NewFile;
-use crate::s3;
+use crate::serve::data::{DataDir, replace_file};
+use crate::serve::disks::Book;
+use crate::serve::s3;
 use crate::show::Out;
 use anyhow::{Context, Result, bail, ensure};
 use kura_controller::FoundPool;

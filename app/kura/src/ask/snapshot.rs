@@ -1,8 +1,5 @@
 //! `kura snapshot`: asking a server for snapshots.
 
-pub mod policy;
-pub mod schedule;
-
 use crate::cli::{ScheduleCommand, SnapshotCommand};
 use crate::show::{Deed, Out, access, table};
 use crate::size::Size;

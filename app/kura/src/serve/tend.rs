@@ -1,6 +1,6 @@
 //! Looks after disks that are failed or leaving.
 
-use crate::disks::Book;
+use crate::serve::disks::Book;
 use kura_block::DeviceId;
 use kura_controller::{DiskInfo, Node};
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 mod changes;
 
-use crate::{config, descriptors, s3};
+use crate::serve::s3;
+use crate::{config, descriptors};
 use anyhow::Result;
 use kura_admin::Replicas;
 use kura_block::{Error, Geometry, Kind};

@@ -11,9 +11,9 @@ mod keep;
 mod read;
 mod record;
 
-use crate::data::DataDir;
 use crate::replicate::schedule::ReplicationJobs;
-use crate::s3;
+use crate::serve::data::DataDir;
+use crate::serve::s3;
 use async_trait::async_trait;
 use bytes::Bytes;
 use keep::Copies;

@@ -1,11 +1,13 @@
 //! Schedules of snapshots: kept in the data directory, carried out by the server.
 
-use super::policy::{Fact, Plan, plan};
-use crate::data::{DataDir, replace_file};
+mod policy;
+
+use crate::serve::data::{DataDir, replace_file};
 use anyhow::Context;
 use kura_admin::{KeptSchedule, Replicas, SnapshotSchedule};
 use kura_block::{Error, Kind, Result};
 use kura_controller::{Node, SnapshotSpec};
+use policy::{Fact, Plan, plan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

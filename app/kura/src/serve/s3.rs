@@ -8,7 +8,7 @@ use desk::RestDesk;
 use gate::Gate;
 
 use crate::config::{self, Listen};
-use crate::data::{DataDir, remove_file, remove_unfinished, replace_secret};
+use crate::serve::data::{DataDir, remove_file, remove_unfinished, replace_secret};
 use crate::tls;
 use anyhow::{Context, Result};
 use kura_block::{BLOCK_BYTES, Block, Error, Kind};

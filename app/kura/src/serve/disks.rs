@@ -4,7 +4,7 @@
 //! A disk is known by the UUID in its label; the book only says where to look, and names a disk that is away.
 
 use crate::config;
-use crate::data::{DataDir, replace_file};
+use crate::serve::data::{DataDir, replace_file};
 use crate::size::Size;
 use kura_admin::NewDisk;
 use kura_block::{Error, Result};

@@ -12,7 +12,7 @@ macro_rules! file {
         file!(at concat!("/console/", $path), $path, $media_type)
     };
     (at $at:expr, $path:literal, $media_type:expr) => {
-        Page { path: $at, media_type: $media_type, content: include_bytes!(concat!("../../console/", $path)) }
+        Page { path: $at, media_type: $media_type, content: include_bytes!(concat!("../../../console/", $path)) }
     };
 }
 

@@ -1,6 +1,6 @@
 //! What a start says: where the volumes are, and what to try.
 
-use crate::s3;
+use crate::serve::s3;
 use crate::size::Size;
 use kura_controller::Replayed;
 use kura_s3::Key;

@@ -1,11 +1,11 @@
 //! `kura pool create` and `kura pool import`: data directories, made without a server.
 
+use crate::ask::export::Exported;
 use crate::bar::Bar;
 use crate::cli::{DiskArg, PoolCreate, PoolImport};
-use crate::data::DataDir;
-use crate::disks::{Book, Planned, refuse_single_fast};
-use crate::export::Exported;
-use crate::node::{Shape, check_pool, make_pool, open_to_read};
+use crate::serve::data::DataDir;
+use crate::serve::disks::{Book, Planned, refuse_single_fast};
+use crate::serve::node::{Shape, check_pool, make_pool, open_to_read};
 use crate::show::Out;
 use anyhow::{Context, Result, bail};
 use kura_controller::{DiskClass, FoundDisk, FoundPool, Opener, survey};
