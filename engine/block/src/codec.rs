@@ -116,6 +116,10 @@ pub fn is_sealed(bytes: &[u8], at: usize) -> bool {
     stored.is_some_and(|stored| stored == crc_without(bytes, at))
 }
 
+fn too_short() -> Error {
+    Error::corrupt("a record ends before its last field")
+}
+
 impl<'a> Reader<'a> {
     /// Reads from the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -124,15 +128,16 @@ impl<'a> Reader<'a> {
 
     /// Takes `len` bytes.
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8]> {
-        let (taken, rest) =
-            self.bytes.split_at_checked(len).ok_or_else(|| Error::corrupt("a record ends before its last field"))?;
+        let (taken, rest) = self.bytes.split_at_checked(len).ok_or_else(too_short)?;
         self.bytes = rest;
         Ok(taken)
     }
 
     /// Takes an array of bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        self.bytes(N).map(|taken| std::array::from_fn(|at| taken[at]))
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or_else(too_short)?;
+        self.bytes = rest;
+        Ok(*taken)
     }
 
     /// Takes text written by [`Writer::text`].

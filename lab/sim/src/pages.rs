@@ -83,11 +83,12 @@ impl Page {
 
 /// Bytes of a line: looked at at once.
 const LINE_BYTES: usize = 256;
+const ZEROES: [u8; LINE_BYTES] = [0; LINE_BYTES];
 
 /// Bytes up to the last line with one that is not zero.
 fn used_bytes(bytes: &[u8]) -> usize {
     let mut lines = bytes.chunks(LINE_BYTES);
-    let last = lines.rposition(|line| line.iter().fold(0, |any, byte| any | byte) != 0);
+    let last = lines.rposition(|line| *line != ZEROES[..line.len()]);
     last.map_or(0, |last| (last + 1) * LINE_BYTES)
 }
 
