@@ -40,16 +40,12 @@ fn an_error_on_a_page_is_seen() {
 }
 
 /// Experiments of the report that a browser is shown, and what they are given: all that `--quick` finishes in a minute on a test
-/// build, and that take no more than kura. Those of arrays are shown where they are tested.
+/// build, and that take no more than kura. Those of arrays, of snapshots and of replication are shown where they are tested.
 const SHOWN: &[(&str, &[&str])] = &[
     ("device-model", &[]),
     // Two traces that are unlike in all that a figure could stumble over: loads that are generated.
     ("trace-anatomy", &["--trace", "load:sequential,requests=3000", "--trace", "load:zipf,requests=3000"]),
     ("array-load", &["--trace", "load:sequential,requests=3000", "--trace", "load:zipf,requests=3000"]),
-    ("snapshot-message", &[]),
-    ("snapshot-methods", &[]),
-    ("replicate-contention", &[]),
-    ("replicate-balance", &[]),
     ("tier-traces", &["--trace", "load:zipf,requests=20000,size=1G,rate=100"]),
 ];
 
@@ -67,11 +63,11 @@ fn the_report_draws_every_figure_without_an_error() {
         outcome
     };
     let outcomes: Vec<Value> = SHOWN.iter().map(outcome).collect();
-    every_figure_is_drawn(&home, &outcomes);
+    every_figure_is_drawn(&home, "lab-report", &outcomes);
 }
 
-/// Makes the page of these results, all that there are in the home's report, and looks at it from another folder.
-pub fn every_figure_is_drawn(home: &Home, outcomes: &[Value]) {
+/// Makes the page of these results, all that there are in the home's folder of that name, and looks at it from another folder.
+pub fn every_figure_is_drawn(home: &Home, report: &str, outcomes: &[Value]) {
     let (mut figures, mut tables) = (0, Vec::new());
     for outcome in outcomes {
         let files = outcome["files"].as_array().expect("files").iter();
@@ -81,9 +77,11 @@ pub fn every_figure_is_drawn(home: &Home, outcomes: &[Value]) {
         figures += drawn.len();
         tables.extend(others);
     }
-    home.ok(&["lab", "report"]);
+    // Where nobody names another folder it is this one.
+    let named = ["--output", report];
+    home.ok(&[&["lab", "report"], &named[..if report == "lab-report" { 0 } else { 2 }]].concat());
     let folder = home.path("moved");
-    std::fs::rename(home.path("lab-report"), &folder).expect("the folder, moved");
+    std::fs::rename(home.path(report), &folder).expect("the folder, moved");
     let Shown { dom, console } = show(home, &folder.join("index.html"));
     assert!(console.is_empty(), "{console:#?}");
     let drawings: Vec<&str> = dom.split("<div class=\"drawing").skip(1).collect();
@@ -188,8 +186,8 @@ fn a_result_says_what_it_is_of() {
 fn a_run_that_is_killed_goes_on_where_it_was() {
     let home = Home::new();
     let args =
-        |out: &'static str| ["lab", "run", "snapshot-methods", "--quick", "--seed", "3", "--jobs", "1", "--out", out];
-    let points = home.path("cut/snapshot-methods/points");
+        |out: &'static str| ["lab", "run", "snapshot-message", "--quick", "--seed", "3", "--jobs", "1", "--out", out];
+    let points = home.path("cut/snapshot-message/points");
     let saved = || {
         let files = std::fs::read_dir(&points).into_iter().flatten().map(|entry| entry.expect("a point").path());
         let whole = files.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
@@ -208,15 +206,15 @@ fn a_run_that_is_killed_goes_on_where_it_was() {
     run.kill().expect("kill -9");
     run.wait().expect("the killed run");
     let before = saved();
-    assert!(!home.path("cut/snapshot-methods/result.json").exists(), "a run that was killed left a result");
+    assert!(!home.path("cut/snapshot-message/result.json").exists(), "a run that was killed left a result");
 
     home.ok(&args("cut"));
     let after = saved();
     assert!(before.iter().all(|point| after.get(point.0) == Some(point.1)), "{before:?} {after:?}");
     assert!(after.len() > before.len() + 10, "{} points were saved of {}", before.len(), after.len());
     home.ok(&args("whole"));
-    for table in ["mixes.csv", "save-ratio.csv", "counters.csv"] {
-        let of = |out: &str| std::fs::read(home.path(out).join("snapshot-methods").join(table)).expect("a table");
+    for table in ["message.csv", "residuals.csv"] {
+        let of = |out: &str| std::fs::read(home.path(out).join("snapshot-message").join(table)).expect("a table");
         assert_eq!(of("cut"), of("whole"), "{table}");
     }
 }

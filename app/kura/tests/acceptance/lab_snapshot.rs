@@ -1,18 +1,20 @@
 //! The lab's experiments on snapshots, as a user runs them.
 
 use crate::harness::Home;
+use crate::lab_report::every_figure_is_drawn;
 use serde_json::Value;
 
 #[test]
 fn one_model_gives_the_papers_numbers_and_lease_is_as_fast_as_aggregate() {
     let home = Home::new();
-    let outcome = |name: &str, seed: &str| -> Value {
+    let run = |name: &str, seed: &str| -> Value {
         let said = home.ok(&["lab", "run", name, "--quick", "--json", "--seed", seed, "--out", seed]);
         serde_json::from_str(&said).expect("one JSON object")
     };
-    let message = outcome("snapshot-message", "1");
+    let message = run("snapshot-message", "1");
     let costs = &message["configuration"]["message-10"]["load"]["costs"];
     assert!(costs["shared_us"].as_f64() > Some(0.0), "{costs}");
+    let mut shown = Vec::new();
     for (name, told) in [
         ("snapshot-message", &["at 0 %", "at 10 %", "at 20 %", "at 100 %"][..]),
         (
@@ -30,7 +32,7 @@ fn one_model_gives_the_papers_numbers_and_lease_is_as_fast_as_aggregate() {
         ),
     ] {
         for seed in ["1", "9"] {
-            let outcome = outcome(name, seed);
+            let outcome = run(name, seed);
             let criteria = outcome["criteria"].as_array().expect("criteria");
             assert!(criteria.iter().all(|criterion| criterion["holds"] == true), "{criteria:#?}");
             let text = outcome["criteria"].to_string();
@@ -45,6 +47,12 @@ fn one_model_gives_the_papers_numbers_and_lease_is_as_fast_as_aggregate() {
             if name == "snapshot-methods" {
                 assert_eq!(table("redirect.csv").lines().count(), 1 + 9 * 4, "{}", table("redirect.csv"));
             }
+            if seed == "1" {
+                // Points that are saved are read as what they were.
+                assert_eq!(run(name, seed)["criteria"], outcome["criteria"], "{name}");
+                shown.push(outcome);
+            }
         }
     }
+    every_figure_is_drawn(&home, "1", &shown);
 }
