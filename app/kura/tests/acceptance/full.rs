@@ -132,7 +132,7 @@ impl World {
                 let read = client.call(READ, 0, (piece * PIECE) as u64, PIECE as u32, &[]).expect("a read");
                 for (at, block) in read.chunks(BLOCK).enumerate() {
                     let number = contents[piece * PIECE / BLOCK + at];
-                    let is_so = block.iter().all(|byte| *byte == number);
+                    let is_so = *block == [number; BLOCK];
                     assert!(is_so, "{name} at {piece}, block {at}: not all {number}");
                 }
             }

@@ -16,13 +16,14 @@ fn text_of(made: &Value, field: &str) -> String {
 /// Bytes that no two offsets have alike.
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = (0..len.div_ceil(8)).flat_map(|_| {
+    let mut bytes = vec![0; len];
+    for chunk in bytes.chunks_mut(8) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(len).collect()
+        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+    }
+    bytes
 }
 
 #[test]

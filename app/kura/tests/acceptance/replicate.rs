@@ -21,14 +21,7 @@ pub const WAYS: [&[&str]; 4] = [
 
 /// Bytes that look like nothing in particular, the same every time.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    };
-    (0..length).map(|_| next()).collect()
+    crate::object_cli::bytes(seed, length)
 }
 
 /// A tree with one of everything.

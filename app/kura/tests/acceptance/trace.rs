@@ -147,8 +147,10 @@ fn every_request_of_a_load_is_there_and_an_export_does_not_wait_for_its_end() {
         "--iodepth=16",
         "--size=1G",
     ]);
-    // Some forty seconds, in which it is looked at three times.
-    fio.args(["--io_size=120M", "--runtime=300", "--rate=1m,2m", "--output-format=json", "--allow_file_create=0"]);
+    // Some forty seconds, in which it is looked at three times. To keep to a rate, fio would not sleep between requests but look
+    // at the clock all the time.
+    fio.args(["--io_size=120M", "--runtime=300", "--thinktime=20000", "--thinktime_blocks=16"]);
+    fio.args(["--output-format=json", "--allow_file_create=0"]);
     fio.arg(format!("--uri={}", home.uri("demo"))).arg(format!("--output={}", result.display()));
     let mut load = fio.spawn().expect("fio");
     eventually(Duration::from_mins(2), "a load that is recorded", || list(&home)[0]["requests"].as_u64() > Some(1000));
