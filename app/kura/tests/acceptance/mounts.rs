@@ -2,7 +2,7 @@
 
 use crate::harness::{Home, eventually, ok, tool};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -62,19 +62,10 @@ pub struct Mount {
 
 impl Mount {
     pub fn new(home: &Home, device: &BlockDevice, mode: Mode) -> Self {
-        let option = if mode == Mode::ReadOnly { "ro" } else { "rw" };
-        Self::with(home, Path::new(&device.path), option)
-    }
-
-    /// That in a file, to be written to.
-    pub fn of_file(home: &Home, image: &Path) -> Self {
-        Self::with(home, image, "rw,loop")
-    }
-
-    fn with(home: &Home, source: &Path, options: &str) -> Self {
         let folder = home.path("mount");
         fs::create_dir_all(&folder).expect("a mount point");
-        ok(tool("mount").args(["-t", "ext4", "-o", options]).arg(source).arg(&folder));
+        let option = if mode == Mode::ReadOnly { "ro" } else { "rw" };
+        ok(tool("mount").args(["-t", "ext4", "-o", option, &device.path]).arg(&folder));
         Self { folder }
     }
 }
