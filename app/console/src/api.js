@@ -18,8 +18,9 @@ export class Refusal extends Error {
   }
 }
 
-/** The token to show to the server from now on: kept as long as the browser's tab. */
+/** The token to show to the server from now on: kept as long as the browser's tab. Refuses what no header can have. */
 export function showToken(token) {
+  if (!/^[!-~]+$/.test(token)) throw new Error("a token has letters, digits and signs, no spaces and no line's end");
   sessionStorage.setItem(TOKEN, token);
 }
 
@@ -27,10 +28,13 @@ export function showToken(token) {
 export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
 
 /** What the server has at this path: an object where it answers with JSON, else text. */
-export const get = path => ask('GET', path, undefined, AbortSignal.timeout(PATIENCE_MS));
+export const get = at => ask('GET', at, undefined, AbortSignal.timeout(PATIENCE_MS));
 
 /** Has the server change something; answers with what it says of that. */
-export const change = (method, path, body) => ask(method, path, body);
+export const change = (method, at, body) => ask(method, at, body);
+
+/** Asks the server whether it would refuse that change. */
+export const trial = (method, at, body) => ask(method, `${at}?dry_run=true`, body);
 
 /** A path of the API, of names that may have any letters: ``path`volumes/${name}` ``. */
 export const path = (words, ...names) =>
@@ -38,15 +42,18 @@ export const path = (words, ...names) =>
 
 async function ask(method, at, body, signal) {
   const headers = {};
-  const token = sessionStorage.getItem(TOKEN);
-  if (token) headers.authorization = `Bearer ${token}`;
+  if (hasToken()) headers.authorization = `Bearer ${sessionStorage.getItem(TOKEN)}`;
   if (body !== undefined) headers['content-type'] = 'application/json';
-  const answer = await fetch(at, { method, headers, body: JSON.stringify(body), cache: 'no-store', signal }).catch(() => {
-    throw new Refusal(0, { error: 'the server does not answer', remedy: 'see whether `kura serve` runs, and what it logs' });
-  });
-  const text = await answer.text();
-  const isJson = answer.headers.get('content-type')?.startsWith('application/json');
-  const said = isJson && text ? JSON.parse(text) : text;
-  if (!answer.ok) throw new Refusal(answer.status, isJson ? said : {});
-  return said;
+  try {
+    const answer = await fetch(at, { method, headers, body: JSON.stringify(body), cache: 'no-store', signal });
+    const text = await answer.text();
+    const said = answer.headers.get('content-type')?.startsWith('application/json') && text ? JSON.parse(text) : text;
+    if (!answer.ok) throw new Refusal(answer.status, typeof said === 'object' ? said : {});
+    return said;
+  } catch (error) {
+    throw error instanceof Refusal ? error : new Refusal(0, method === 'GET' ? SILENCE : CUT_OFF);
+  }
 }
+
+const SILENCE = { error: 'the server does not answer', remedy: 'see whether `kura serve` runs, and what it logs' };
+const CUT_OFF = { error: 'the connection broke off before the answer came', remedy: 'it may have been done all the same: look before you ask again' };

@@ -2,13 +2,15 @@
 
 import { Component } from '../vendor/preact.mjs';
 import { html } from './html.js';
+import { Refused } from './parts.js';
 
 /**
  * A dialog of `question`:
  * `title`, `text` (what will happen), `fields`, `verb` (what the button says), `isGrave` (something is lost), and `act`, which
- * is given the fields' values by name and answers when it is done: with nothing, or with text to be shown, such as a secret.
- * `trial`, where there is one, asks the server whether it would refuse, so that whoever asks knows before.
- * A field is `{ name, label, type, value, options, hint, isOptional }`; `type` is one of HTML's inputs, `select` or `checkbox`.
+ * is given the fields' values by name and answers when it is done. While it is at work the dialog stays, for what comes of it is to be
+ * seen. `told` makes text of its answer where somebody has to read it, such as a secret. `trial`, where there is one, asks the server
+ * whether it would refuse, so that whoever asks knows before.
+ * A field is `{ name, label, type, value, options, hint, isOptional }`; `type` is one of HTML's inputs, `select` or `lines`.
  */
 export class Dialog extends Component {
   state = { refusal: null, isBusy: false, answer: null };
@@ -20,14 +22,14 @@ export class Dialog extends Component {
 
   async submit(event) {
     event.preventDefault();
-    const { fields = [] } = this.props.question;
+    const { fields = [], act, told } = this.props.question;
     const inputs = event.target.elements;
     const value = ({ name, type }) => (type === 'checkbox' ? inputs[name].checked : inputs[name].value);
     this.setState({ isBusy: true, refusal: null });
     try {
-      const answer = await this.props.question.act(Object.fromEntries(fields.map(field => [field.name, value(field)])));
-      if (!answer) return this.props.close();
-      this.setState({ isBusy: false, answer });
+      const answer = await act(Object.fromEntries(fields.map(field => [field.name, value(field)])));
+      if (!told) return this.props.close();
+      this.setState({ isBusy: false, answer: told(answer) });
     } catch (refusal) {
       this.setState({ isBusy: false, refusal });
     }
@@ -36,15 +38,15 @@ export class Dialog extends Component {
   render({ question, close }, { refusal, isBusy, answer }) {
     const { title, text, fields = [], verb, isGrave } = question;
     return html`
-      <dialog onClose=${close} aria-label=${title} ref=${dialog => { this.dialog = dialog; }}>
+      <dialog onCancel=${event => isBusy && event.preventDefault()} onClose=${close} aria-label=${title} ref=${dialog => { this.dialog = dialog; }}>
         <form onSubmit=${event => this.submit(event)}>
           <h2>${title}</h2>
           ${text && html`<p>${text}</p>`}
           ${!answer && fields.map(field => html`<${Field} ...${field}/>`)}
-          ${refusal && html`<p class="refusal" role="alert">${refusal.message}${refusal.remedy && html`<br/>${refusal.remedy}`}</p>`}
+          ${refusal && html`<${Refused} by=${refusal}/>`}
           ${answer && html`<pre>${answer}</pre>`}
           <footer>
-            <button type="button" onClick=${close}>${answer ? 'Close' : 'Cancel'}</button>
+            <button type="button" disabled=${isBusy} onClick=${close}>${answer ? 'Close' : 'Cancel'}</button>
             ${!answer && html`<button class=${isGrave ? 'grave' : 'main'} disabled=${isBusy}>${isBusy ? 'At work …' : verb}</button>`}
           </footer>
         </form>
@@ -55,8 +57,13 @@ export class Dialog extends Component {
 function Field({ name, label, type = 'text', value, options, hint, isOptional }) {
   const more = hint && html`<small class="soft">${hint}</small>`;
   if (type === 'checkbox') return html`<label class="check"><input type="checkbox" name=${name} defaultChecked=${value}/> ${label}${more}</label>`;
-  const input = type === 'select'
-    ? html`<select name=${name}>${options.map(([key, text]) => html`<option value=${key} selected=${key === value}>${text}</option>`)}</select>`
-    : html`<input name=${name} type=${type} defaultValue=${value} autocomplete="off" spellcheck=${false} required=${!isOptional}/>`;
-  return html`<label>${label}${input}${more}</label>`;
+  return html`<label>${label}<${Input} ...${{ name, type, value, options, isOptional }}/>${more}</label>`;
+}
+
+function Input({ name, type, value, options, isOptional }) {
+  if (type === 'lines') return html`<textarea name=${name} rows="3" spellcheck=${false} required></textarea>`;
+  if (type === 'select') {
+    return html`<select name=${name}>${options.map(([key, text]) => html`<option value=${key} selected=${key === value}>${text}</option>`)}</select>`;
+  }
+  return html`<input name=${name} type=${type} defaultValue=${value} autocomplete="off" spellcheck=${false} required=${!isOptional}/>`;
 }

@@ -17,6 +17,9 @@ export function bytes(value) {
   return `${number(value)} ${UNITS[unit]}`;
 }
 
+/** A place in a volume, exactly: `1,228.5 MiB`. */
+export const place = offset => `${(offset / 2 ** 20).toLocaleString('en', { maximumFractionDigits: 20 })} MiB`;
+
 /** Seconds in the unit that fits them: `3.2 ms`, `5 min`. */
 export function seconds(value) {
   if (value < 1e-3) return `${number(value * 1e6)} µs`;
@@ -36,11 +39,13 @@ export const count = (many, thing) => `${many.toLocaleString('en')} ${thing}${ma
 /** An instant, as the API has it, by the clock of whoever reads. */
 export const instant = text => new Date(text).toLocaleString('sv');
 
-/** How long ago that was. */
-export function ago(text) {
-  const s = Math.max(1, (Date.now() - new Date(text)) / 1000);
+/** How long ago that was, by the clock of whoever reads. */
+export const ago = text => before((Date.now() - new Date(text)) / 1000);
+
+/** So many seconds ago. */
+export function before(s) {
   const [unit, name] = [[86_400, 'day'], [3600, 'hour'], [60, 'minute'], [1, 'second']].find(([unit]) => s >= 1.5 * unit) ?? [1, 'second'];
-  return `${count(Math.round(s / unit), name)} ago`;
+  return `${count(Math.max(1, Math.round(s / unit)), name)} ago`;
 }
 
 /** Bytes of a size as `kura` takes it: `10G`, `512M`, `1.5T`, or bytes. Throws what is wrong with it. */

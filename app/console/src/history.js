@@ -2,6 +2,8 @@
 
 /** How far back the charts go, in seconds. */
 export const SPAN_S = 600;
+/** Looks closer than this tell no rate; between those that are further apart nobody looked. */
+const [LEAST_S, GAP_S] = [1, 60];
 
 const LATENCY = /^kura_nbd_latency_seconds_bucket\{command="(read|write)",le="([^"]+)"\} (\d+)/gm;
 
@@ -30,51 +32,53 @@ export function quantile(before, after, part) {
 const sum = (list, name) => list.reduce((total, item) => total + item[name], 0);
 
 /** What one look saw: counts since the server started. */
-function look(now, { status, tier, metrics }) {
+function look({ status, tier, metrics }) {
   const { controllers } = status;
   return {
-    now, started: status.started_at, latency: latencies(metrics),
+    at: performance.now() / 1000, started: status.started_at, latency: latencies(metrics),
     reads: sum(controllers, 'reads'), writes: sum(controllers, 'writes'),
     readBytes: sum(controllers, 'read_bytes'), writtenBytes: sum(controllers, 'written_bytes'),
     fast: tier.fast_reads + tier.fast_writes, served: tier.reads + tier.writes,
   };
 }
 
-/** What happened between two looks; of nothing where the server started anew in between. */
+/** What happened between two looks. */
 function between(before, after) {
-  const s = after.now - before.now;
-  const rate = name => (after[name] - before[name]) / s;
+  const rate = name => (after[name] - before[name]) / (after.at - before.at);
   const took = (command, part) => quantile(before.latency[command], after.latency[command], part);
   const served = after.served - before.served;
   return {
-    now: after.now, reads: rate('reads'), writes: rate('writes'), readBytes: rate('readBytes'), writtenBytes: rate('writtenBytes'),
+    at: after.at, reads: rate('reads'), writes: rate('writes'), readBytes: rate('readBytes'), writtenBytes: rate('writtenBytes'),
     readP50: took('read', 0.5), readP99: took('read', 0.99), writeP50: took('write', 0.5), writeP99: took('write', 0.99),
     fastShare: served > 0 ? (after.fast - before.fast) / served : null,
   };
 }
 
-/** The looks so far. */
+/** The looks so far. Time is that of a clock that never goes back, in seconds. */
 export class History {
   #last = null;
   #points = [];
 
   /** Takes in what the server says now. */
   add(resources) {
-    const seen = look(Date.now() / 1000, resources);
-    const last = this.#last;
+    const [seen, last] = [look(resources), this.#last];
+    // Too short a time to tell a rate from.
+    if (last && seen.at - last.at < LEAST_S) return;
     this.#last = seen;
-    if (last?.started !== seen.started) return;
-    this.#points.push(between(last, seen));
-    this.#points = this.#points.filter(point => point.now > seen.now - SPAN_S);
+    const isOneRun = last?.started === seen.started && seen.at - last.at < GAP_S;
+    this.#points.push(isOneRun ? between(last, seen) : { at: seen.at });
+    this.#points = this.#points.filter(point => point.at > seen.at - SPAN_S);
   }
 
-  /** What happened last; absent before the second look. */
+  /** What happened last; absent where nothing is known of it. */
   get latest() {
-    return this.#points.at(-1);
+    const point = this.#points.at(-1);
+    return point && 'reads' in point ? point : undefined;
   }
 
-  /** Series for a chart: the instants, then each of these. */
+  /** Series for a chart: the instants, in seconds since 1970, then each of these; null where nothing is known. */
   series(...names) {
-    return [this.#points.map(point => point.now), ...names.map(name => this.#points.map(point => point[name]))];
+    const epoch = (Date.now() - performance.now()) / 1000;
+    return [this.#points.map(point => epoch + point.at), ...names.map(name => this.#points.map(point => point[name] ?? null))];
   }
 }

@@ -5,7 +5,7 @@ import { Component, render } from '../vendor/preact.mjs';
 import { hasToken, showToken } from './api.js';
 import { Dialog } from './dialog.js';
 import { html } from './html.js';
-import { Badge } from './parts.js';
+import { Badge, Refused } from './parts.js';
 import { Store } from './store.js';
 import * as copies from './pages/copies.js';
 import * as disks from './pages/disks.js';
@@ -58,16 +58,31 @@ class Console extends Component {
 
   render(_, { place: { name, rest }, question }) {
     const { resources, refusal, history } = this.store;
-    const close = () => this.setState({ question: null });
-    const isReady = resources.status && PAGES[name].needs(rest, resources).every(need => need in resources);
+    const { status } = resources;
+    const close = () => this.setState(now => ({ question: now.question === question ? null : now.question }));
     return html`
-      <${Side} current=${name} status=${resources.status}/>
+      <${Side} current=${name} status=${status}/>
       <main>
         ${refusal?.wantsToken ? html`<${Token} store=${this.store}/>` : html`
-          ${refusal && html`<p class="refusal" role="alert">${refusal.message}. ${refusal.remedy} What is below is what it said last.</p>`}
-          ${isReady && html`<${PAGES[name].Page} key=${name} ...${resources} history=${history} rest=${rest} ask=${this.ask}/>`}`}
+          ${refusal && html`<${Refused} by=${refusal}/>`}
+          ${refusal && status && html`<p class="soft">What is below is what it said last.</p>`}
+          ${status && html`<${Whole} key=${name}><${PAGES[name].Page} ...${resources} history=${history} rest=${rest} ask=${this.ask}/><//>`}`}
       </main>
-      ${question && html`<${Dialog} question=${question} close=${close}/>`}`;
+      ${question && html`<${Dialog} key=${question} question=${question} close=${close}/>`}`;
+  }
+}
+
+/** A page; where it cannot be drawn, why: the fault is kura's, and the rest of the console is of use all the same. */
+class Whole extends Component {
+  state = { fault: null };
+
+  componentDidCatch(fault) {
+    console.error(fault);
+    this.setState({ fault });
+  }
+
+  render({ children }, { fault }) {
+    return fault ? html`<p class="refusal" role="alert">This page cannot be drawn: ${fault.message}. That is a fault of the console.</p>` : children;
   }
 }
 
@@ -76,25 +91,36 @@ const Side = ({ current, status }) => html`
     <h1><img src="/console/icon.svg" alt=""/> kura</h1>
     <ul>${Object.entries(PAGES).map(([name, { title }]) => html`
       <li><a href="#/${name}" aria-current=${name === current ? 'page' : undefined}>${title}</a></li>`)}</ul>
-    ${status && html`<p class="foot"><${Badge} mood=${status.health === 'healthy' ? 'good' : 'bad'}>${status.health}<//><br/>
+    ${status && html`<p class="foot"><a href="#/overview"><${Badge} mood=${status.health === 'healthy' ? 'good' : 'bad'}>${status.health}<//></a>
       <span class="soft">${status.version}</span></p>`}
   </nav>`;
 
 /** Where the server wants to know who looks. */
-function Token({ store }) {
-  const submit = event => {
+class Token extends Component {
+  state = { fault: null };
+
+  submit(event) {
     event.preventDefault();
-    showToken(event.target.elements.token.value.trim());
-    store.refresh();
-  };
-  return html`
-    <form class="card token" onSubmit=${submit}>
-      <h2>Who looks?</h2>
-      <p>This server wants its <code>admin.token</code>. It stays in this tab of the browser.</p>
-      ${hasToken() && html`<p class="refusal" role="alert">The token given last is not the one.</p>`}
-      <label>Token<input name="token" type="password" autocomplete="off" required/></label>
-      <footer><button class="main">Look</button></footer>
-    </form>`;
+    try {
+      showToken(event.target.elements.token.value.trim());
+      this.setState({ fault: null });
+      this.props.store.refresh();
+    } catch ({ message }) {
+      this.setState({ fault: message });
+    }
+  }
+
+  render(_, { fault }) {
+    const said = fault ?? (hasToken() && 'The token given last is not the one.');
+    return html`
+      <form class="card token" onSubmit=${event => this.submit(event)}>
+        <h2>Who looks?</h2>
+        <p>This server wants its <code>admin.token</code>. It stays in this tab of the browser.</p>
+        ${said && html`<p class="refusal" role="alert">${said}</p>`}
+        <label>Token<input name="token" type="password" autocomplete="off" required/></label>
+        <footer><button class="main">Look</button></footer>
+      </form>`;
+  }
 }
 
 render(html`<${Console}/>`, document.body);

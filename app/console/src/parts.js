@@ -1,14 +1,21 @@
 // What pages are made of.
 
+import { Fragment } from '../vendor/preact.mjs';
 import { Refusal } from './api.js';
 import { bytes, percent } from './format.js';
 import { html } from './html.js';
 
-/** What the server has, shown by `show`; or why it does not say. */
+/** Why the server did not do, or say, something. */
+export const Refused = ({ by }) => html`<p class="refusal" role="alert">${by.message}${by.remedy && html`<br/>${by.remedy}`}</p>`;
+
+/** What the server has, shown by `show`; or that it is asked, or why it does not say. */
 export function given(resource, show) {
-  if (!(resource instanceof Refusal)) return show(resource);
-  return html`<p class="refusal" role="alert">${resource.message}${resource.remedy && html`<br/>${resource.remedy}`}</p>`;
+  if (resource === undefined) return html`<p class="soft">Asking …</p>`;
+  return resource instanceof Refusal ? html`<${Refused} by=${resource}/>` : show(resource);
 }
+
+/** The address of a page, of what there is on it. */
+export const address = (...words) => `#/${words.map(encodeURIComponent).join('/')}`;
 
 /** A word with a colour: `good`, `warn`, `bad` or none. */
 export const Badge = ({ mood, children }) => html`<span class="badge ${mood ?? ''}">${children}</span>`;
@@ -22,12 +29,11 @@ export const Bar = ({ part, label }) => html`
   <span class="bar"><progress max="1" value=${part} aria-label=${label}></progress> ${percent(part)}</span>`;
 
 /** Parts of a whole beside each other: `[name, bytes]` each; the last one is what is left. */
-export function Stack({ parts }) {
-  const whole = parts.reduce((sum, [, value]) => sum + value, 0) || 1;
+export function Stack({ whole, parts }) {
   const colour = at => `part-${at === parts.length - 1 ? 'rest' : at}`;
   return html`
     <div class="stack" role="img" aria-label=${parts.map(([name, value]) => `${name} ${bytes(value)}`).join(', ')}>
-      ${parts.map(([, value], at) => html`<span class=${colour(at)} style=${{ width: `${100 * value / whole}%` }}></span>`)}
+      ${parts.map(([, value], at) => html`<span class=${colour(at)} style=${{ width: `${100 * value / (whole || 1)}%` }}></span>`)}
     </div>
     <ul class="legend">${parts.map(([name, value], at) => html`<li><i class=${colour(at)}></i>${name} <b>${bytes(value)}</b></li>`)}</ul>`;
 }
@@ -43,11 +49,11 @@ export function Table({ columns, rows, id, empty, note }) {
     const what = column.of(row);
     return at === 0 ? html`<th scope="row">${what}</th>` : html`<td class=${align(column)}>${what}</td>`;
   });
+  const noted = text => text && html`<tr class="note"><td colspan=${columns.length}>${text}</td></tr>`;
   return html`
     <div class="scroll"><table>
       <thead><tr>${columns.map(column => html`<th scope="col" class=${align(column)}>${column.name}</th>`)}</tr></thead>
-      <tbody>${rows.map(row => html`<tr key=${id(row)}>${cells(row)}</tr>${note?.(row) && html`
-        <tr class="note" key=${`${id(row)} note`}><td colspan=${columns.length}>${note(row)}</td></tr>`}`)}</tbody>
+      <tbody>${rows.map(row => html`<${Fragment} key=${id(row)}><tr>${cells(row)}</tr>${noted(note?.(row))}<//>`)}</tbody>
     </table></div>`;
 }
 

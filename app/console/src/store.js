@@ -1,9 +1,11 @@
 // What the pages show: asked of the server every few seconds while somebody looks.
 
-import { get } from './api.js';
+import { Refusal, get } from './api.js';
 import { History } from './history.js';
 
 const EVERY_MS = 2000;
+/** So many times as long as a round took, the next one is waited for. */
+const SHARE = 9;
 
 /** Where a page's words for what it needs are in the API. */
 const RESOURCES = {
@@ -17,9 +19,9 @@ const ALWAYS = ['status', 'tier', 'metrics'];
 
 /** Asks, and tells `changed` after each answer. */
 export class Store {
-  /** What the server has, by name of resource; a page's own too, which are named by their path. */
+  /** What the server has, by name of resource or by path; a `Refusal` where it did not say. */
   resources = {};
-  /** Why it does not say what it has, while that is so. */
+  /** Why it says nothing at all, while that is so. */
   refusal = null;
   history = new History();
   #needs = [];
@@ -43,21 +45,22 @@ export class Store {
     clearTimeout(this.#timer);
     if (document.hidden) return;
     this.#round += 1;
-    const round = this.#round;
-    const names = [...ALWAYS, ...this.#needs];
-    const answers = await Promise.allSettled(names.map(name => get(RESOURCES[name] ?? name)));
+    const [round, begun, names] = [this.#round, performance.now(), [...ALWAYS, ...this.#needs]];
+    const answers = await Promise.all(names.map(name => get(RESOURCES[name] ?? name).catch(refusal => refusal)));
     if (round !== this.#round) return;
+    // Whoever looks at a large pool is not to keep it busy.
+    this.#timer = setTimeout(() => this.refresh(), Math.max(EVERY_MS, SHARE * (performance.now() - begun)));
     this.#take(names, answers);
-    this.#timer = setTimeout(() => this.refresh(), EVERY_MS);
     this.changed();
   }
 
-  /** What a page alone wanted and did not get is the page's matter: a volume that is gone has no heat. */
   #take(names, answers) {
-    const failed = answers.slice(0, ALWAYS.length).find(answer => answer.status === 'rejected');
-    this.refusal = failed?.reason ?? null;
-    if (failed) return;
-    names.forEach((name, at) => { this.resources[name] = answers[at].value ?? answers[at].reason; });
-    this.history.add(this.resources);
+    const [status, tier, metrics] = answers;
+    this.refusal = status instanceof Refusal ? status : null;
+    if (this.refusal) return;
+    // This page is of the server that was there before: the next one may say other things.
+    if (this.resources.status && this.resources.status.version !== status.version) location.reload();
+    this.resources = Object.fromEntries(names.map((name, at) => [name, answers[at]]));
+    if (!(tier instanceof Refusal || metrics instanceof Refusal)) this.history.add(this.resources);
   }
 }

@@ -16,9 +16,10 @@ pub struct Page {
     pub content: &'static [u8],
 }
 
-/// A page may run, load and ask for what is this server's, and stands in no other's frame. A browser asks for its files each time: the
+/// A page may run, load and ask for what is this server's; no other site's page has it in a frame, loads a part of it, or holds its
+/// window. A browser asks for its files each time: the
 /// next start may have newer ones.
-const HEADERS: [(HeaderName, &str); 4] = [
+const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -27,6 +28,8 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::CACHE_CONTROL, "no-cache"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
 /// The routes of these.

@@ -1,6 +1,6 @@
 // Copies kept elsewhere: how old each is, and how old it may become; and the volumes here that are copies.
 
-import { ago, bytes, instant, seconds } from '../format.js';
+import { before, bytes, instant, seconds } from '../format.js';
 import { html } from '../html.js';
 import { Badge, Heading, Table, given } from '../parts.js';
 
@@ -14,11 +14,12 @@ export const Page = ({ copies, replicas }) => html`
   <${Heading} title="Copies kept here">Volumes that follow another one, here or on another server.<//>
   ${given(replicas, rows => html`<${Table} columns=${REPLICAS} rows=${rows} id=${replica => replica.volume} empty="No volume here is a copy."/>`)}`;
 
-function state(job) {
-  if (job.is_failed_over) return html`<${Badge} mood="warn">failed over<//>`;
-  if (job.is_late) return html`<${Badge} mood="bad">late<//>`;
-  if (job.is_complete === false) return html`<${Badge} mood="bad">not complete<//>`;
-  return job.is_running ? html`<${Badge} mood="warn">running<//>` : html`<${Badge} mood=${job.is_complete ? 'good' : ''}>${job.is_complete ? 'complete' : 'not run yet'}<//>`;
+function* states(job) {
+  if (job.is_failed_over) yield ['failed over', 'warn'];
+  if (job.is_running) yield ['running', 'warn'];
+  if (job.is_late) yield ['late', 'bad'];
+  if (job.is_complete === undefined) yield ['not run yet'];
+  else yield job.is_complete ? ['complete', 'good'] : ['not complete', 'bad'];
 }
 
 const orNone = (value, show) => (value === undefined ? '–' : show(value));
@@ -27,8 +28,8 @@ const JOBS = [
   { name: 'Job', of: job => job.name },
   { name: 'From', of: job => html`<code>${job.source}</code>` },
   { name: 'To', of: job => html`<code>${job.target}</code>` },
-  { name: 'State', of: state },
-  { name: 'Is of', of: job => orNone(job.recovery_point, at => html`<span title=${instant(at)}>${ago(at)}</span>`) },
+  { name: 'State', of: job => [...states(job)].map(([word, mood]) => html`<${Badge} mood=${mood}>${word}<//> `) },
+  { name: 'Is of', of: job => orNone(job.recovery_point_age_s, s => html`<span title=${instant(job.recovery_point)}>${before(s)}</span>`) },
   { name: 'May be as old as', of: job => orNone(job.rpo_s, seconds), number: true },
   { name: 'Runs every', of: job => orNone(job.every_s, seconds), number: true },
 ];

@@ -3,7 +3,7 @@
 import { change, path } from '../api.js';
 import { ago, bytes, count, instant } from '../format.js';
 import { html } from '../html.js';
-import { Badge, Bar, Heading, Table, Verbs } from '../parts.js';
+import { Badge, Bar, Heading, Table, Verbs, given } from '../parts.js';
 
 export const title = 'Jobs';
 export const needs = () => ['jobs'];
@@ -17,15 +17,16 @@ const KINDS = {
 export function Page({ jobs, ask }) {
   return html`
     <${Heading} title=${title} verbs=${[['Check the pool …', () => ask(CHECK)]]}>The last hundred since the server started.<//>
-    <${Table} columns=${columns(ask)} rows=${newestFirst(jobs)} id=${job => job.id} note=${outcome} empty="Nothing that takes long was asked for."/>`;
+    ${given(jobs, rows => html`<${Table} columns=${columns(ask)} rows=${newestFirst(rows)} id=${job => job.id} note=${outcome}
+      empty="Nothing that takes long was asked for."/>`)}`;
 }
 
 /** What goes on now, for pages about what it works on. */
-export function Running({ jobs, ask }) {
-  const running = jobs.filter(({ state }) => state === 'running');
+export const Running = ({ jobs, ask }) => given(jobs, all => {
+  const running = all.filter(({ state }) => state === 'running');
   return running.length > 0 && html`
     <section class="card"><h3>Going on</h3><${Table} columns=${columns(ask)} rows=${running} id=${job => job.id} note=${outcome}/></section>`;
-}
+});
 
 const newestFirst = jobs => jobs.toSorted((one, other) => other.id - one.id);
 
@@ -39,9 +40,12 @@ function progress(job) {
 
 const name = job => `${KINDS[job.kind] ?? job.kind} ${job.of ?? ''}`;
 
+/** What moves off a disk goes on by itself. */
+const canBeCancelled = ({ state, kind }) => state === 'running' && !['remove-disk', 'rebuild-disk'].includes(kind);
+
 const cancel = job => ({
   title: `Cancel job ${job.id}`, verb: 'Cancel it', text: `The ${name(job)} ends where it is; what it has done stays done.`,
-  act: async () => { await change('POST', path`jobs/${job.id}/cancel`); },
+  act: () => change('POST', path`jobs/${job.id}/cancel`),
 });
 
 const columns = ask => [
@@ -50,7 +54,7 @@ const columns = ask => [
   { name: 'State', of: job => html`<${Badge} mood=${MOODS[job.state]}>${job.state}<//>` },
   { name: 'Done', of: progress },
   { name: 'Begun', of: job => html`<span title=${instant(job.started_at)}>${ago(job.started_at)}</span>` },
-  { name: '', of: job => job.state === 'running' && html`<${Verbs} of=${[['Cancel', () => ask(cancel(job))]]}/>` },
+  { name: '', of: job => canBeCancelled(job) && html`<${Verbs} of=${[['Cancel', () => ask(cancel(job))]]}/>` },
 ];
 
 /** What a job waits for or failed of, and what a check found. */
@@ -64,7 +68,7 @@ function outcome({ waits, error, kind, result }) {
 
 const CHECK = {
   title: 'Check the pool', verb: 'Check',
-  text: 'Tables are compared with each other while the pool is in use. What is found damaged is repaired from good copies.',
-  fields: [{ name: 'data', label: 'Read and verify every written block too', type: 'checkbox', value: true, hint: 'takes as long as reading all the disks does' }],
-  act: async ({ data }) => { await change('POST', path`check`, { data }); },
+  text: 'Tables are compared with each other while the pool is in use.',
+  fields: [{ name: 'data', label: 'Read and verify every written block too', type: 'checkbox', value: true, hint: 'takes as long as reading all the disks does; what is damaged is repaired from good copies' }],
+  act: ({ data }) => change('POST', path`check`, { data }),
 };

@@ -1,9 +1,9 @@
 // Buckets and what is in them, and the access keys of S3's clients.
 
-import { change, path } from '../api.js';
+import { Refusal, change, path, trial } from '../api.js';
 import { bytes, instant } from '../format.js';
 import { html } from '../html.js';
-import { Heading, Table, Verbs, given } from '../parts.js';
+import { Heading, Table, Verbs, address, given } from '../parts.js';
 
 export const title = 'Objects';
 
@@ -17,13 +17,13 @@ export const needs = ([bucket, prefix, after]) => (bucket ? [list(bucket, prefix
 
 export const Page = props => (props.rest[0] ? html`<${Keys} ...${props}/>` : html`<${Buckets} ...${props}/>`);
 
-const at = (...words) => `#/objects/${words.map(encodeURIComponent).join('/')}`;
+const at = (...words) => address('objects', ...words);
 
 const Buckets = ({ status, buckets, keys, ask }) => html`
   <${Heading} title=${title} verbs=${[['New bucket …', () => ask(create())]]}>
     ${status.s3 ? html`S3's clients reach them at <code>${status.s3}</code>.` : 'S3 is not served.'}<//>
   ${given(buckets, rows => html`<${Table} columns=${bucketColumns(ask)} rows=${rows} id=${({ name }) => name} empty="There is none yet: make one."/>`)}
-  <${Heading} title="Access keys" verbs=${[['New key …', () => ask(createKey())]]}>A key's secret is shown when it is made, and never again.<//>
+  <${Heading} title="Access keys" verbs=${[['New key …', () => ask(createKey(buckets))]]}>A key's secret is shown when it is made, and never again.<//>
   ${given(keys, rows => html`<${Table} columns=${keyColumns(ask)} rows=${rows} id=${({ id }) => id} empty="There is none: nobody can sign a request."/>`)}`;
 
 const VERSIONS = { never: 'one each', enabled: 'every put adds one', suspended: 'those there are stay' };
@@ -68,31 +68,35 @@ const OBJECTS = [
 const create = () => ({
   title: 'New bucket', verb: 'Make it',
   fields: [{ name: 'name', label: 'Name', hint: '3 to 63 lower-case letters, digits, dots and hyphens' }],
-  act: async values => { await change('POST', path`buckets`, values); },
+  act: values => change('POST', path`buckets`, values),
 });
 
 const remove = name => ({
   title: `Delete bucket ${name}`, verb: 'Delete it', isGrave: true,
   text: 'It has to be empty. "kura bucket delete NAME --force" empties it before.',
-  trial: async () => { await change('DELETE', `${path`buckets/${name}`}?dry_run=true`); },
-  act: async () => { await change('DELETE', path`buckets/${name}`); },
+  trial: () => trial('DELETE', path`buckets/${name}`), act: () => change('DELETE', path`buckets/${name}`),
 });
 
-const createKey = () => ({
+const GRANTS = [['read-write', 'read and write'], ['read', 'read'], ['write', 'write']];
+
+/** What a key may do is one choice: one that is to read a bucket is not to do everything by mistake. */
+const createKey = buckets => ({
   title: 'New access key', verb: 'Make it',
   fields: [
     { name: 'name', label: 'A name for people', isOptional: true },
-    { name: 'bucket', label: 'The one bucket that it is for', isOptional: true, hint: 'empty: it may do everything, in every bucket' },
-    { name: 'grant', label: 'What it may do there', type: 'select', options: [['read-write', 'read and write'], ['read', 'read'], ['write', 'write']] },
+    { name: 'may', label: 'What it may do', type: 'select', options: [
+      ...(buckets instanceof Refusal ? [] : buckets).flatMap(({ name }) => GRANTS.map(([grant, text]) => [`${grant} ${name}`, `${text} ${name}`])),
+      ['', 'everything, in every bucket'],
+    ] },
   ],
-  act: async ({ name, bucket, grant }) => {
-    const key = await change('POST', path`keys`, { name, buckets: bucket ? { [bucket]: grant } : {} });
-    return `AWS_ACCESS_KEY_ID=${key.id}\nAWS_SECRET_ACCESS_KEY=${key.secret}`;
+  act: ({ name, may }) => {
+    const [grant, bucket] = may.split(' ');
+    return change('POST', path`keys`, { name, buckets: may ? { [bucket]: grant } : {} });
   },
+  told: key => `AWS_ACCESS_KEY_ID=${key.id}\nAWS_SECRET_ACCESS_KEY=${key.secret}`,
 });
 
 const revoke = id => ({
   title: `Revoke ${id}`, verb: 'Revoke it', isGrave: true, text: 'Nothing that it signs is done any more.',
-  trial: async () => { await change('DELETE', `${path`keys/${id}`}?dry_run=true`); },
-  act: async () => { await change('DELETE', path`keys/${id}`); },
+  trial: () => trial('DELETE', path`keys/${id}`), act: () => change('DELETE', path`keys/${id}`),
 });

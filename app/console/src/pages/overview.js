@@ -3,9 +3,9 @@
 import { Chart } from '../chart.js';
 import { ago, bytes, number, percent, seconds } from '../format.js';
 import { html } from '../html.js';
-import { Heading, Tile } from '../parts.js';
+import { Heading, Tile, given } from '../parts.js';
 import { Running } from './jobs.js';
-import { Space } from './disks.js';
+import { Problems, Space } from './disks.js';
 
 export const title = 'Overview';
 export const needs = () => ['jobs'];
@@ -21,7 +21,7 @@ export function Page({ status, tier, jobs, history, ask }) {
     <${Chart} title=${title} format=${format} lines=${lines} data=${history.series(...names)} ...${scale}/>`;
   return html`
     <${Heading} title=${title}>Serves ${status.data}; started ${ago(status.started_at)}.<//>
-    ${status.problems.map(problem => html`<p class="refusal" role="alert">${problem}</p>`)}
+    <${Problems} status=${status}/>
     <${Tiles} ...${{ status, tier, now: history.latest }}/>
     <${Running} jobs=${jobs} ask=${ask}/>
     <div class="charts">
@@ -38,7 +38,6 @@ function Tiles({ status, tier, now }) {
   const { pool, volumes, controllers } = status;
   const clients = volumes.reduce((sum, { clients }) => sum + clients, 0);
   const dirty = controllers.reduce((sum, { dirty_bytes }) => sum + dirty_bytes, 0);
-  const taken = tier.reads + tier.writes;
   return html`
     <div class="tiles">
       <${Tile} name="Requests" value=${now ? perSecond(now.reads + now.writes) : '–'}>
@@ -46,7 +45,8 @@ function Tiles({ status, tier, now }) {
       <${Tile} name="Room" value=${bytes(pool.free_bytes)}>free of ${bytes(pool.data_bytes)}, before redundancy<//>
       <${Tile} name="Volumes" value=${volumes.length}>${number(clients)} connections have them open<//>
       <${Tile} name="Write buffer" value=${bytes(dirty)}>durable or to be, and not at its place yet<//>
-      <${Tile} name="Fast tier" value=${taken ? percent((tier.fast_reads + tier.fast_writes) / taken) : '–'}>
-        of all requests since the start<//>
+      ${given(tier, ({ reads, writes, fast_reads, fast_writes }) => html`
+        <${Tile} name="Fast tier" value=${reads + writes > 0 ? percent((fast_reads + fast_writes) / (reads + writes)) : '–'}>
+          of all requests since the start<//>`)}
     </div>`;
 }

@@ -1,10 +1,10 @@
 // The tiers: how much of the load the fast one serves, which parts of a volume are hot and where they lie, and why.
 
 import { change, path } from '../api.js';
-import { ago, bytes, number, parseSize, percent, seconds } from '../format.js';
+import { ago, bytes, number, parseSize, percent, place, seconds } from '../format.js';
 import { HeatMap } from '../heat_map.js';
 import { html } from '../html.js';
-import { Heading, Stack, Table, Tile, given } from '../parts.js';
+import { Heading, Stack, Table, Tile, address, given } from '../parts.js';
 
 export const title = 'Tiering';
 
@@ -16,34 +16,39 @@ const heat = volume => path`volumes/${volume}/heat`;
 const rules = volume => path`volumes/${volume}/tier`;
 const why = (volume, offset) => `${path`volumes/${volume}/tier/why`}?offset_bytes=${offset}`;
 
-/** The volume that is shown: the one the address names, else the first. */
-const shown = ([name], status) => name || status?.volumes[0]?.name;
+/** The volume that is shown, as far as there is one: the one the address names, else the first. */
+const shown = ([name], status) => (name ? status?.volumes.find(volume => volume.name === name) : status?.volumes[0]);
 
 export function needs(rest, { status }) {
-  const volume = shown(rest, status);
-  if (!volume) return [moves];
-  return [moves, heat(volume), rules(volume), ...(rest[1] ? [why(volume, rest[1])] : [])];
+  const name = shown(rest, status)?.name;
+  if (!name) return [moves];
+  return [moves, heat(name), rules(name), ...(rest[1] ? [why(name, rest[1])] : [])];
 }
 
-const at = (...words) => `#/tier/${words.map(encodeURIComponent).join('/')}`;
+const at = (...words) => address('tier', ...words);
 
 export function Page({ status, tier, history, rest, ask, ...resources }) {
-  const volume = status.volumes.find(({ name }) => name === shown(rest, status));
+  const volume = shown(rest, status);
+  const none = rest[0] ? `No volume is called ${rest[0]}.` : 'There is no volume.';
   return html`
-    <${Heading} title=${title}>
-      ${tier.policy ? `Policy ${tier.policy.policy}, regions of ${bytes(tier.region_bytes)}.` : 'No policy is at work.'}<//>
-    ${tier.hindrance && html`<p class="refusal" role="alert">${tier.hindrance}</p>`}
-    <${Tiles} tier=${tier} now=${history.latest}/>
-    <section class="card"><h3>Fast tier of ${bytes(tier.total_bytes)}, one copy counted</h3>
-      <${Stack} parts=${[['as the disks have it', tier.valid_bytes - tier.stale_bytes], ['newer than the disks', tier.stale_bytes],
-        ['held, and not filled', Math.max(0, tier.total_bytes - tier.free_bytes - tier.valid_bytes)], ['free', tier.free_bytes]]}/></section>
+    <${Heading} title=${title}/>
+    ${given(tier, tier => html`<${Tiers} tier=${tier} now=${history.latest}/>`)}
     <p class="tabs" role="navigation" aria-label="Volumes">${status.volumes.map(({ name }) => html`
       <a href=${at(name)} aria-current=${name === volume?.name ? 'true' : undefined}>${name}</a>`)}</p>
-    ${volume && html`<${Heat} volume=${volume} chosen=${rest[1]} resources=${resources} ask=${ask}/>`}
-    <${Heading} title="Moves">The newest ${MOVES} of ${number(tier.moves)} since the start.<//>
+    ${volume ? html`<${Heat} volume=${volume} chosen=${rest[1]} resources=${resources} ask=${ask}/>` : html`<p class="soft">${none}</p>`}
+    <${Heading} title="Moves">The newest ${MOVES}.<//>
     ${given(resources[moves], rows => html`<${Table} columns=${MOVE} rows=${rows.toReversed()} id=${move => `${move.controller} ${move.number}`}
       note=${({ failed }) => failed} empty="Nothing has moved yet."/>`)}`;
 }
+
+const Tiers = ({ tier, now }) => html`
+  <p class="soft">${tier.policy ? `Policy ${tier.policy.policy}, regions of ${bytes(tier.region_bytes)}.` : 'No policy is at work.'}</p>
+  ${tier.hindrance && html`<p class="refusal" role="alert">${tier.hindrance}</p>`}
+  <${Tiles} tier=${tier} now=${now}/>
+  <section class="card"><h3>Fast tier of ${bytes(tier.total_bytes)}, one copy counted</h3>
+    <${Stack} whole=${tier.total_bytes} parts=${[['as the disks have it', Math.max(0, tier.valid_bytes - tier.stale_bytes)],
+      ['newer than the disks', tier.stale_bytes],
+      ['held, and not filled', Math.max(0, tier.total_bytes - tier.free_bytes - tier.valid_bytes)], ['free', tier.free_bytes]]}/></section>`;
 
 const Tiles = ({ tier, now }) => html`
   <div class="tiles">
@@ -71,7 +76,7 @@ const requests = ({ reads, writes }) => reads + writes;
 const busiest = regions => regions.filter(requests).sort((one, other) => requests(other) - requests(one)).slice(0, BUSIEST);
 
 const regionColumns = volume => [
-  { name: 'Busiest regions, at', of: of => html`<a href=${at(volume, String(of.offset_bytes))} title="why it lies where it does">${bytes(of.offset_bytes)}</a>` },
+  { name: 'Busiest regions, at', of: of => html`<a href=${at(volume, String(of.offset_bytes))} title="why it lies where it does">${place(of.offset_bytes)}</a>` },
   { name: 'Reads', of: ({ reads }) => number(reads), number: true },
   { name: 'Writes', of: ({ writes }) => number(writes), number: true },
   { name: 'In the fast tier', of: ({ valid_bytes }) => bytes(valid_bytes), number: true },
@@ -79,14 +84,15 @@ const regionColumns = volume => [
 ];
 
 const Why = ({ offset, of }) => html`
-  <div class="why"><h3>The region at ${bytes(offset)}</h3>
+  <div class="why"><h3>The region at ${place(offset)}</h3>
+    ${of.lies_in && html`<p>Nobody has written to it here: it is a part of ${of.lies_in}.</p>`}
     <p>${bytes(of.region.valid_bytes)} of its ${bytes(of.region_bytes)} lie in the fast tier. ${of.verdict ?? 'The policy knows nothing of it.'}</p>
     ${of.last_move && html`<p>Moved last ${ago(of.last_move.decided_at)}, to the ${of.last_move.to} tier: ${of.last_move.reason}</p>`}
   </div>`;
 
 const MOVE = [
   { name: 'Volume', of: ({ volume }) => volume },
-  { name: 'At', of: ({ offset_bytes }) => bytes(offset_bytes), number: true },
+  { name: 'At', of: ({ offset_bytes }) => place(offset_bytes), number: true },
   { name: 'Size', of: ({ len_bytes }) => bytes(len_bytes), number: true },
   { name: 'To', of: ({ to }) => to },
   { name: 'Why', of: ({ reason }) => reason },
@@ -111,7 +117,8 @@ const rule = (volume, { pin, floor_bytes, ceiling_bytes }) => ({
     { name: 'floor', label: 'As much stays in the fast tier once it is there', value: size(floor_bytes) },
     { name: 'ceiling', label: 'The most of it there', value: size(ceiling_bytes), hint: '0 is no limit' },
   ],
-  act: async ({ pin, floor, ceiling }) => {
-    await change('PATCH', rules(volume), { pin, floor_bytes: parseSize(floor), ceiling_bytes: parseSize(ceiling) });
-  },
+  // A pinned volume has neither a floor nor a ceiling.
+  act: ({ pin, floor, ceiling }) => change('PATCH', rules(volume), pin === 'none'
+    ? { pin, floor_bytes: parseSize(floor), ceiling_bytes: parseSize(ceiling) }
+    : { pin, floor_bytes: 0, ceiling_bytes: 0 }),
 });

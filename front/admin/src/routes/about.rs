@@ -86,7 +86,11 @@ impl Door {
             problems,
             pool,
             controllers,
-            volumes: volumes.into_iter().filter(|volume| !is_snapshot(volume)).map(Into::into).collect(),
+            volumes: volumes
+                .into_iter()
+                .filter(|volume| !is_snapshot(volume))
+                .map(|volume| admin.told(volume))
+                .collect(),
         })
     }
 }
