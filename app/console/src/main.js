@@ -17,8 +17,7 @@ import * as volumes from './pages/volumes.js';
 
 /**
  * The pages by the first word of the address's fragment. Each has a `title`, says with `needs(rest, resources)` what it shows beside
- * what every page has, and with `Page` how; `rest` are the fragment's further words, `resources` what
- * is known so far.
+ * what every page has, and with `Page` how; `rest` are the fragment's further words, `resources` what is known so far.
  */
 const PAGES = { overview, volumes, disks, tier, copies, objects, jobs };
 

@@ -41,8 +41,9 @@ mod tests {
         }
         for (thread, signal) in [(HTTP, None), ("doors", Some(6)), ("controller-0", Some(6))] {
             let mut again = Command::new(std::env::current_exe().unwrap());
-            let this = "panics::tests::a_panic_ends_the_process_but_where_http_is_served";
-            let ended = again.args(["--exact", this]).env(ON, thread).output().unwrap().status;
+            let (_, room) = module_path!().split_once("::").unwrap();
+            let this = format!("{room}::a_panic_ends_the_process_but_where_http_is_served");
+            let ended = again.args(["--exact", &this]).env(ON, thread).output().unwrap().status;
             assert_eq!((ended.success(), ended.signal()), (signal.is_none(), signal), "{thread}");
         }
     }
