@@ -52,12 +52,13 @@ const columns = ask => [
     ${node.depth > 0 && html`<span class="soft" aria-hidden="true">└ </span>`}${node.name}</span>` },
   { name: 'What', of: what },
   { name: 'Size', of: node => bytes(node.size_bytes), number: true },
-  { name: 'Holds, all copies', of: node => !node.isSnapshot && bytes(node.raw_bytes), number: true },
-  { name: 'Alone', of: node => node.isSnapshot && bytes(node.unique_bytes), number: true },
-  { name: 'Controller', of: node => node.controller, number: true },
+  { name: 'Holds', of: held, number: true },
   { name: 'Clients', of: node => node.clients, number: true },
   { name: '', of: node => html`<${Verbs} of=${verbs(node, ask)}/>` },
 ];
+
+/** Of a volume all copies count; of a snapshot what nobody else has. */
+const held = node => (node.isSnapshot ? `${bytes(node.unique_bytes)} alone` : bytes(node.raw_bytes));
 
 function what(node) {
   if (node.isSnapshot) return html`snapshot, <span title=${instant(node.made_at)}>${ago(node.made_at)}</span>${node.read_only && ', read-only'}`;
