@@ -24,9 +24,11 @@ export const Badge = ({ mood, children }) => html`<span class="badge ${mood ?? '
 export const Tile = ({ name, value, children }) => html`
   <div class="card tile"><h3>${name}</h3><p class="value">${value}</p>${children && html`<p class="soft">${children}</p>`}</div>`;
 
-/** How much of something is done or used, 0 to 1. */
-export const Bar = ({ part, label }) => html`
-  <span class="bar"><progress max="1" value=${part} aria-label=${label}></progress> ${percent(part)}</span>`;
+/** How much of a whole is done or used; of nothing, nothing is. */
+export function Bar({ value, whole, label }) {
+  const part = whole > 0 ? Math.min(1, value / whole) : 0;
+  return html`<span class="bar"><progress max="1" value=${part} aria-label=${label}></progress> ${percent(part)}</span>`;
+}
 
 /** Parts of a whole beside each other: `[name, bytes]` each; the last one is what is left. */
 export function Stack({ whole, parts }) {

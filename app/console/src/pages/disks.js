@@ -43,15 +43,13 @@ export function Space({ pool }) {
     </section>`;
 }
 
-const used = disk => (disk.data_bytes > 0 ? 1 - disk.free_bytes / disk.data_bytes : 0);
-
 const columns = ask => [
   { name: 'Disk', of: disk => html`<code>${disk.path}</code>` },
   { name: 'Number', of: disk => disk.id, number: true },
   { name: 'Class', of: disk => disk.class },
   { name: 'State', of: disk => html`<${Badge} mood=${MOODS[disk.state]}>${disk.state}<//>` },
   { name: 'Size', of: disk => bytes(disk.size_bytes), number: true },
-  { name: 'Used', of: disk => html`<${Bar} part=${used(disk)} label="used"/>` },
+  { name: 'Used', of: disk => html`<${Bar} value=${disk.data_bytes - disk.free_bytes} whole=${disk.data_bytes} label="used"/>` },
   { name: 'Journals', of: disk => (disk.journals === disk.journals_due ? disk.journals : `${disk.journals} of ${disk.journals_due}`), number: true },
   { name: 'Errors', of: disk => number(disk.io_errors + disk.checksum_errors), number: true },
   { name: '', of: disk => html`<${Verbs} of=${verbs(disk, ask)}/>` },
@@ -108,8 +106,8 @@ const fail = disk => ({
 const CONTROLLERS = [
   { name: 'Controller', of: it => it.id },
   { name: 'Volumes', of: it => `${count(it.volumes, 'volume')}${it.drained ? ', drained' : ''}` },
-  { name: 'Journal that a crash would replay', of: it => html`<${Bar} part=${it.journal_used_bytes / it.journal_bytes} label="journal"/>` },
-  { name: 'Write buffer', of: it => html`<${Bar} part=${it.dirty_bytes / it.dirty_limit_bytes} label="write buffer"/>` },
+  { name: 'Journal that a crash would replay', of: it => html`<${Bar} value=${it.journal_used_bytes} whole=${it.journal_bytes} label="journal"/>` },
+  { name: 'Write buffer', of: it => html`<${Bar} value=${it.dirty_bytes} whole=${it.dirty_limit_bytes} label="write buffer"/>` },
   { name: 'To the hot area', of: it => bytes(4096 * it.array.hot_blocks), number: true },
   { name: 'Cooled', of: it => bytes(4096 * it.array.cooled_blocks), number: true },
   { name: 'Straight to stripes', of: it => bytes(4096 * it.array.cold_blocks), number: true },

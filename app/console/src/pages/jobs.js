@@ -35,7 +35,7 @@ const amount = (many, unit) => (unit === 'bytes' ? bytes(many) : count(many, 'vo
 function progress(job) {
   if (job.state !== 'running') return amount(job.done, job.unit);
   if (job.total === 0) return 'begins';
-  return html`<${Bar} part=${Math.min(1, job.done / job.total)} label="done"/> of ${amount(job.total, job.unit)}`;
+  return html`<${Bar} value=${job.done} whole=${job.total} label="done"/> of ${amount(job.total, job.unit)}`;
 }
 
 const name = job => `${KINDS[job.kind] ?? job.kind} ${job.of ?? ''}`;

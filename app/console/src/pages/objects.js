@@ -1,6 +1,6 @@
 // Buckets and what is in them, and the access keys of S3's clients.
 
-import { Refusal, change, path, trial } from '../api.js';
+import { change, path, trial } from '../api.js';
 import { bytes, instant } from '../format.js';
 import { html } from '../html.js';
 import { Heading, Table, Verbs, address, given } from '../parts.js';
@@ -85,7 +85,7 @@ const createKey = buckets => ({
   fields: [
     { name: 'name', label: 'A name for people', isOptional: true },
     { name: 'may', label: 'What it may do', type: 'select', options: [
-      ...(buckets instanceof Refusal ? [] : buckets).flatMap(({ name }) => GRANTS.map(([grant, text]) => [`${grant} ${name}`, `${text} ${name}`])),
+      ...(Array.isArray(buckets) ? buckets : []).flatMap(({ name }) => GRANTS.map(([grant, text]) => [`${grant} ${name}`, `${text} ${name}`])),
       ['', 'everything, in every bucket'],
     ] },
   ],
