@@ -84,7 +84,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
     let ended = runtime.block_on(async {
         let pool = running.node.pool().await?;
         let tier = config.tier.config(pool.extent_bytes).map_err(anyhow::Error::msg)?;
-        running.node.set_tier(tier.map(|tier| as_opened(tier, &pool.disks))).await?;
+        running.node.set_tier(tier.map(|tier| with_disks(tier, &pool.disks))).await?;
         if let Some(said) = unlike(pool.disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)) {
             tracing::warn!("{said}");
         }
@@ -136,13 +136,20 @@ fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Bo
     Ok((running, book))
 }
 
-/// The same with the single fast disk by the name that the pool has for it, which may be a link to it.
-fn as_opened(tier: TierConfig, disks: &[DiskInfo]) -> TierConfig {
-    let opened = |named: String| {
-        let is_it = |disk: &&DiskInfo| Path::new(&disk.path).canonicalize().is_ok_and(|real| real == Path::new(&named));
-        disks.iter().find(is_it).map(|disk| disk.path.clone()).unwrap_or(named)
+/// The same with the single fast disk by the name that the pool has for it, which may be a link to it. One that is away costs
+/// fast copies, of which each has its data elsewhere too, and keeps nobody from serving.
+fn with_disks(tier: TierConfig, disks: &[DiskInfo]) -> TierConfig {
+    let opened = |named: &String| {
+        let is_it = |disk: &&DiskInfo| Path::new(&disk.path).canonicalize().is_ok_and(|real| real == Path::new(named));
+        disks.iter().find(is_it).map(|disk| disk.path.clone())
     };
-    TierConfig { single_disk: tier.single_disk.map(opened), ..tier }
+    let single_disk = tier.single_disk.as_ref().and_then(opened);
+    if let (Some(named), None) = (&tier.single_disk, &single_disk) {
+        tracing::warn!(
+            "tier.single_disk: {named} is no disk that the pool has here: nothing goes up onto a single disk"
+        );
+    }
+    TierConfig { single_disk, ..tier }
 }
 
 /// Makes the volume and the bucket `demo`, with a key for the latter.
@@ -391,7 +398,13 @@ async fn balance_work(node: Node, period: Duration, mut stopping: watch::Receive
         }
         // The object store uses its volume on the thread where that was when the server started.
         let may_move = |volume: &VolumeInfo| !s3::is_ours(&volume.spec.name);
-        match node.balance(&mut balancer, period, may_move).await {
+        // A move may first bring home all that its volumes have in the fast tier. One that is given up here has not begun to change
+        // owners, or does so all the same.
+        let moved = tokio::select! {
+            _ = stopping.changed() => return,
+            moved = node.balance(&mut balancer, period, may_move) => moved,
+        };
+        match moved {
             Ok(None) => {}
             Ok(Some(Moved { volume, from, waited })) => {
                 let (name, to, waited_us) = (&volume.spec.name, volume.controller, waited.as_micros() as u64);

@@ -348,6 +348,7 @@ pub fn status(status: &Status) -> String {
     let how = if in_memory { ", acknowledges in memory: a crash may cost the newest changes" } else { "" };
     lines.extend(status.s3.iter().map(|url| format!("s3      {}{how}", reachable(url))));
     lines.extend(status.rest.iter().map(|url| format!("rest    {}/api/v1/", reachable(url))));
+    lines.extend(status.rest.iter().map(|url| format!("console {}/", reachable(url))));
     lines.extend([String::new(), volumes(&status.volumes), controllers(&status.controllers)]);
     lines.join("\n")
 }

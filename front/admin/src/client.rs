@@ -12,12 +12,12 @@ pub use patient::Patient;
 pub use replicas::FrameClient;
 pub use trial::Trial;
 
-use crate::lines::Lines;
 use crate::{
     CheckRequest, Controller, Disk, Job, JobState, MoveVolume, NewDisk, NewRecording, NewVolume, Pool, Problem,
     ProblemKind, RecordedRequest, Recording, Replacement, Replacing, ResizeVolume, Status, TierChange, TierMove,
     TierRules, TierStatus, TierWhy, Token, Volume,
 };
+use crate::{lines::Lines, paths};
 use axum::body::Body;
 use heard::Heard;
 use http_body_util::BodyExt;
@@ -26,7 +26,6 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::http::request::Builder;
 use hyper::http::{Method, Request, Response, StatusCode, header, uri::Authority};
 use hyper_util::rt::TokioIo;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -184,22 +183,22 @@ impl Client {
 
     /// What is said of a volume's place in the tiers.
     pub async fn tier_rules(&self, volume: &str) -> Result<TierRules> {
-        self.get(&format!("{}/tier", volume_path(volume))).await
+        self.get(&format!("{}/tier", paths::volume(volume))).await
     }
 
     /// Changes what is said of a volume's place in the tiers; all that is said then.
     pub async fn change_tier_rules(&self, volume: &str, change: TierChange) -> Result<TierRules> {
-        self.send(Method::PATCH, &format!("{}/tier", volume_path(volume)), &change).await
+        self.send(Method::PATCH, &format!("{}/tier", paths::volume(volume)), &change).await
     }
 
     /// Why the region at an offset of a volume is where it is.
     pub async fn tier_why(&self, volume: &str, offset_bytes: u64) -> Result<TierWhy> {
-        self.get(&format!("{}/tier/why?offset_bytes={offset_bytes}", volume_path(volume))).await
+        self.get(&format!("{}/tier/why?offset_bytes={offset_bytes}", paths::volume(volume))).await
     }
 
     /// A volume.
     pub async fn volume(&self, name: &str) -> Result<Volume> {
-        self.get(&volume_path(name)).await
+        self.get(&paths::volume(name)).await
     }
 
     /// Makes a volume.
@@ -209,17 +208,17 @@ impl Client {
 
     /// Changes a volume's size; `Busy` when it gets smaller, a client has it open and not `force`.
     pub async fn resize_volume(&self, name: &str, size: ResizeVolume, force: bool) -> Result<Volume> {
-        self.send(Method::PATCH, &format!("{}?force={force}", volume_path(name)), &size).await
+        self.send(Method::PATCH, &format!("{}?force={force}", paths::volume(name)), &size).await
     }
 
     /// Begins to make another controller the owner of a volume.
     pub async fn move_volume(&self, name: &str, to: MoveVolume) -> Result<Job> {
-        self.send(Method::POST, &format!("{}/move", volume_path(name)), &to).await
+        self.send(Method::POST, &format!("{}/move", paths::volume(name)), &to).await
     }
 
     /// Deletes a volume; `Busy` when a client has it open and not `force`.
     pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
-        self.request(Method::DELETE, &format!("{}?force={force}", volume_path(name)), None).await?;
+        self.request(Method::DELETE, &format!("{}?force={force}", paths::volume(name)), None).await?;
         Ok(())
     }
 
@@ -255,7 +254,7 @@ impl Client {
 
     /// Begins to move all volumes of a controller to the others; it takes none any more.
     pub async fn drain_controller(&self, id: u16) -> Result<Job> {
-        self.send(Method::POST, &format!("/api/v1/controllers/{id}/drain"), &()).await
+        self.parsed(self.request(Method::POST, &format!("/api/v1/controllers/{id}/drain"), None).await?).await
     }
 
     /// A controller that was drained takes volumes again.
@@ -310,28 +309,28 @@ impl Client {
 
     /// Begins to record a volume's requests.
     pub async fn record(&self, volume: &str, new: NewRecording) -> Result<Recording> {
-        self.send(Method::POST, &recording_path(volume), &new).await
+        self.send(Method::POST, &paths::recording(volume), &new).await
     }
 
     /// The recording of a volume.
     pub async fn recording(&self, volume: &str) -> Result<Recording> {
-        self.get(&recording_path(volume)).await
+        self.get(&paths::recording(volume)).await
     }
 
     /// Ends a recording; what it holds stays.
     pub async fn stop_recording(&self, volume: &str) -> Result<Recording> {
-        self.parsed(self.request(Method::POST, &format!("{}/stop", recording_path(volume)), None).await?).await
+        self.parsed(self.request(Method::POST, &format!("{}/stop", paths::recording(volume)), None).await?).await
     }
 
     /// Deletes a recording.
     pub async fn delete_recording(&self, volume: &str) -> Result<()> {
-        self.request(Method::DELETE, &recording_path(volume), None).await?;
+        self.request(Method::DELETE, &paths::recording(volume), None).await?;
         Ok(())
     }
 
     /// The requests of a recording that are there now, in the order in which they arrived.
     pub async fn recorded(&self, volume: &str) -> Result<RecordedRequests> {
-        let answer = self.request(Method::GET, &format!("{}/requests", recording_path(volume)), None).await?;
+        let answer = self.request(Method::GET, &format!("{}/requests", paths::recording(volume)), None).await?;
         Ok(RecordedRequests { client: self.clone(), lines: Lines::new(answer.into_body()) })
     }
 
@@ -457,14 +456,6 @@ impl RecordedRequests {
     }
 }
 
-fn volume_path(name: &str) -> String {
-    format!("/api/v1/volumes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
-}
-
-fn recording_path(volume: &str) -> String {
-    format!("{}/recording", volume_path(volume))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -491,6 +482,6 @@ mod tests {
 
     #[test]
     fn a_name_is_one_part_of_a_path() {
-        assert_eq!(volume_path("a/b ?"), "/api/v1/volumes/a%2Fb%20%3F");
+        assert_eq!(paths::volume("a/b ?"), "/api/v1/volumes/a%2Fb%20%3F");
     }
 }

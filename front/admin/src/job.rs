@@ -22,6 +22,13 @@ pub enum JobKind {
     DrainController,
 }
 
+impl JobKind {
+    /// True where the work goes on by itself, whoever follows it: after a cancel or a restart as well.
+    pub fn is_only_followed(self) -> bool {
+        matches!(self, Self::RemoveDisk | Self::RebuildDisk)
+    }
+}
+
 /// What a job's progress is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -67,11 +67,6 @@ impl JobKind {
             Self::DrainController => JobUnit::Volumes,
         }
     }
-
-    /// True where the work goes on by itself, whoever follows it: after a cancel or a restart as well.
-    fn is_only_followed(self) -> bool {
-        matches!(self, Self::RemoveDisk | Self::RebuildDisk)
-    }
 }
 
 impl Jobs {

@@ -24,6 +24,7 @@ mod lines;
 mod metrics;
 mod objects;
 mod page;
+mod paths;
 mod problem;
 mod query;
 mod replicas;

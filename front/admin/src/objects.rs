@@ -242,7 +242,10 @@ pub trait Objects: Send + Sync + 'static {
 
     /// What does not hold of its tables and, where there is a progress to tell of it, of what it stored: one line each. It is
     /// told of bytes, and may cancel it.
-    async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>>;
+    async fn check(&self, scrub: Option<&Progress>) -> Vec<String>;
+
+    /// Why nothing of it is served, where that is so: one line.
+    fn failure(&self) -> Option<String>;
 
     /// All buckets, by name.
     fn buckets(&self) -> Vec<Bucket>;

@@ -1,8 +1,9 @@
-//! What requests may say in their queries: what the description of the routes declares, and nothing else. So no route does work
-//! for a client that asked for something it does not know, such as a dry run.
+//! What requests may say in their queries, and whether in a body: what the description of the routes declares, and nothing else.
+//! So no route does work for a client that asked for something it does not know, such as a dry run.
 
 use crate::routes::{drain, incoming};
 use crate::{Problem, ProblemKind};
+use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Query, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
@@ -12,9 +13,15 @@ use std::sync::Arc;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
 use utoipa::openapi::{OpenApi, RefOr};
 
-/// The names that queries may have, by method and route.
+/// What requests may have, by method and route.
 #[derive(Clone)]
-pub(crate) struct Declared(Arc<BTreeMap<(String, String), Vec<String>>>);
+pub(crate) struct Declared(Arc<BTreeMap<(String, String), Takes>>);
+
+struct Takes {
+    /// The names that its query may have.
+    names: Vec<String>,
+    body: bool,
+}
 
 impl Declared {
     /// Those of the routes that are described.
@@ -28,7 +35,9 @@ impl Declared {
                 (Method::DELETE, &item.delete),
             ];
             let named = |(method, operation): (Method, &Option<Operation>)| {
-                operation.as_ref().map(|operation| ((method.to_string(), path.clone()), names(operation)))
+                let operation = operation.as_ref()?;
+                let takes = Takes { names: names(operation), body: operation.request_body.is_some() };
+                Some(((method.to_string(), path.clone()), takes))
             };
             operations.into_iter().filter_map(named).collect::<Vec<_>>()
         };
@@ -39,12 +48,17 @@ impl Declared {
         let Some(route) = request.extensions().get::<MatchedPath>() else { return Ok(()) };
         // What is said of a HEAD is said of its GET.
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
-        let Some(names) = self.0.get(&(method.to_string(), route.as_str().to_owned())) else { return Ok(()) };
+        let Some(takes) = self.0.get(&(method.to_string(), route.as_str().to_owned())) else { return Ok(()) };
         let Query(said) = Query::<Vec<(String, String)>>::try_from_uri(request.uri())?;
-        let Some((unknown, _)) = said.iter().find(|(name, _)| !names.contains(name)) else { return Ok(()) };
-        let known = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-        let text = format!("{}: the query says {unknown:?}: {method} takes {known} there", request.uri().path());
-        Err(Problem::new(ProblemKind::Invalid, text))
+        let known = if takes.names.is_empty() { "nothing".to_owned() } else { takes.names.join(", ") };
+        let text = if let Some((unknown, _)) = said.iter().find(|(name, _)| !takes.names.contains(name)) {
+            format!("the query says {unknown:?}: {method} takes {known} there")
+        } else if !takes.body && !request.body().is_end_stream() {
+            format!("there is a body: {method} takes none there, and {known} in its query")
+        } else {
+            return Ok(());
+        };
+        Err(Problem::new(ProblemKind::Invalid, format!("{}: {text}", request.uri().path())))
     }
 }
 
@@ -56,8 +70,8 @@ fn names(operation: &Operation) -> Vec<String> {
     operation.parameters.iter().flatten().filter_map(in_query).collect()
 }
 
-/// Lets requests through whose query says what their route declares.
-pub(crate) async fn by_query(State(declared): State<Declared>, request: Request, next: Next) -> Response {
+/// Lets requests through that say what their route declares.
+pub(crate) async fn as_declared(State(declared): State<Declared>, request: Request, next: Next) -> Response {
     match declared.refuse(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => {

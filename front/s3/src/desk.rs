@@ -249,20 +249,23 @@ impl Desk {
     }
 
     /// What does not hold of the store's tables and, where there is a progress to tell of it, of what it stored: one line each,
-    /// none when all is well. It is told of bytes, and may cancel it.
-    pub async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>> {
+    /// none when all is well. It is told of bytes, and may cancel it. A store that is closed is one such line.
+    pub async fn check(&self, scrub: Option<&Progress>) -> Vec<String> {
         let tables = async |store: Store| Ok::<_, Error>(store.check().await);
-        let found = self.directory.way().ask(tables).await?;
+        let found = match self.directory.way().ask(tables).await {
+            Ok(found) => found,
+            Err(error) => return vec![format!("object store: {error}: it was not looked at")],
+        };
         let mut lines: Vec<String> = found.iter().map(|violation| format!("object store: {violation}")).collect();
         let unreadable = self.directory.buckets().into_iter().filter_map(|bucket| bucket.unreadable.clone());
         lines.extend(unreadable.chain(self.directory.closed_keys()).map(|error| format!("object store: {error}")));
         if let Some(progress) = scrub {
-            self.scrub(&mut lines, progress).await?;
+            self.scrub(&mut lines, progress).await;
         }
-        Ok(lines)
+        lines
     }
 
-    async fn scrub(&self, lines: &mut Vec<String>, progress: &Progress) -> Result<()> {
+    async fn scrub(&self, lines: &mut Vec<String>, progress: &Progress) {
         let (mut place, mut refusals) = (None, 0);
         while !progress.is_cancelled() {
             let from = place.clone();
@@ -294,7 +297,6 @@ impl Desk {
                 None => break,
             }
         }
-        Ok(())
     }
 }
 

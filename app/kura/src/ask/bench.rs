@@ -74,11 +74,11 @@ fn text(rows: &[Row]) -> String {
 /// Carries a measurement out.
 pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<()> {
     let rows = match command {
-        BenchCommand::Volume { name: Some(name), load } => {
+        BenchCommand::Volume { name: Some(name), block, load } => {
             client.volume(&name).await?;
-            of_volume(&client.status().await?, out, &name, &load, false).await?
+            of_volume(&client.status().await?, out, &name, (block, &load), false).await?
         }
-        BenchCommand::Volume { name: None, load } => {
+        BenchCommand::Volume { name: None, block, load } => {
             let name = format!("bench-{}", std::process::id());
             let new = NewVolume {
                 name: name.clone(),
@@ -89,7 +89,7 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
             };
             let mut interrupted = Interrupted::awaited()?;
             client.create_volume(&new).await?;
-            let measuring = async { of_volume(&client.status().await?, out, &name, &load, true).await };
+            let measuring = async { of_volume(&client.status().await?, out, &name, (block, &load), true).await };
             let rows = interrupted.or(measuring).await;
             // What was made for it goes, also where it failed.
             client.delete_volume(&name, true).await?;
@@ -178,9 +178,15 @@ const fn load(what: &'static str, bytes: usize, write: bool, random: bool) -> Lo
     Load { what, bytes, write, random }
 }
 
-async fn of_volume(status: &Status, out: Out, name: &str, how: &BenchLoad, may_write: bool) -> Result<Vec<Row>> {
-    let small = how.block.0 as usize;
-    ensure!((512..=32 << 20).contains(&small), Misuse(format!("--block {}: give 512 to 32M", how.block)));
+async fn of_volume(
+    status: &Status,
+    out: Out,
+    name: &str,
+    (block, how): (Size, &BenchLoad),
+    may_write: bool,
+) -> Result<Vec<Row>> {
+    let small = block.0 as usize;
+    ensure!((512..=32 << 20).contains(&small), Misuse(format!("--block {block}: give 512 to 32M")));
     let loads = [
         load("write, one after the other", LARGE_BYTES, true, false),
         load("read, one after the other", LARGE_BYTES, false, false),

@@ -44,7 +44,8 @@ pub async fn follow(client: &Client, out: Out, job: &Job) -> Result<Job> {
     tokio::select! {
         ended = client.follow(id, |job| bar.show(job)) => Ok(ended?),
         _ = tokio::signal::ctrl_c() => {
-            bail!("the {job} continues on the server: `kura job follow {id}` shows its progress, `kura job cancel {id}` stops it")
+            let ends = if job.kind.is_only_followed() { String::new() } else { format!(", `kura job cancel {id}` stops it") };
+            bail!("the {job} continues on the server: `kura job follow {id}` shows its progress{ends}")
         }
     }
 }

@@ -38,7 +38,7 @@ pub async fn bucket(client: &Client, out: Out, command: BucketCommand) -> Result
             let emptied = if force { empty(client, out, &name, dry_run).await? } else { 0 };
             if !dry_run {
                 client.delete_bucket(&name).await?;
-            } else if !force {
+            } else if emptied == 0 {
                 client.trial().delete_bucket(&name).await?;
             }
             let done = if dry_run { "would delete" } else { "deleted" };
@@ -57,6 +57,10 @@ async fn empty(client: &Client, out: Out, bucket: &str, dry_run: bool) -> Result
     let mut emptied = 0;
     loop {
         let page = client.objects(bucket, &query).await?;
+        if let (true, 0, Some(first)) = (dry_run, emptied, page.objects.first()) {
+            // What would keep this one keeps them all: a snapshot's bucket is only read.
+            client.trial().delete_object(bucket, &first.key, Some(&first.version)).await?;
+        }
         let delete =
             async |object: &Object| match client.delete_object(bucket, &object.key, Some(&object.version)).await {
                 // Whoever else deletes here was first.

@@ -11,6 +11,9 @@ pub enum BenchCommand {
     Volume {
         /// A volume to measure by reading only
         name: Option<String>,
+        /// Size of the requests that go anywhere: 512 to 32M
+        #[arg(long, default_value = "4K", value_name = "SIZE")]
+        block: Size,
         #[command(flatten)]
         load: BenchLoad,
     },
@@ -33,7 +36,4 @@ pub struct BenchLoad {
     /// Clients at once, each with one request at a time
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub clients: u16,
-    /// Size of random requests to a volume
-    #[arg(long, default_value = "4K", value_name = "SIZE")]
-    pub block: Size,
 }

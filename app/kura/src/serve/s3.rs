@@ -17,7 +17,7 @@ use kura_object::{Format, Options, Store};
 use kura_s3::{Directory, Door, Job, Key, Listener, NewKey, Snapshots};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -65,6 +65,8 @@ pub struct Objects {
     runtime: Handle,
     node: Node,
     store: Mutex<mpsc::UnboundedSender<Message>>,
+    /// Why it could not be opened again after a rollback.
+    failure: std::sync::Mutex<Option<String>>,
     options: Options,
     /// The access keys while the store is rolled back: also after a crash in the midst of it they stay what they are.
     keys_file: PathBuf,
@@ -151,7 +153,8 @@ impl Objects {
         let snapshots = Arc::new(Past(node.clone()));
         let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await?;
         let runtime = Handle::current();
-        Ok(Arc::new(Self { directory, runtime, node: node.clone(), store: Mutex::new(store), options, keys_file }))
+        let (node, store) = (node.clone(), Mutex::new(store));
+        Ok(Arc::new(Self { directory, runtime, node, store, failure: Default::default(), options, keys_file }))
     }
 
     /// The store as the REST door has it.
@@ -189,12 +192,23 @@ impl Objects {
                 tracing::warn!(%error, "the object store was not closed as it should be before it was rolled back");
             }
             rolled = self.node.roll_back(snapshot, false).await.map(drop);
-            *store = open(&self.node, VOLUME.to_owned(), self.options).await?;
+            let opened = open(&self.node, VOLUME.to_owned(), self.options).await;
+            *self.failure() = opened.as_ref().err().map(|error| {
+                format!(
+                    "S3 is not served: {error}; roll back to another snapshot of {VOLUME}, or start the server again"
+                )
+            });
+            *store = opened?;
             Ok(Arc::new(StoreDoor(store.clone())) as Arc<dyn Door>)
         };
         let kept = self.keys_file.clone();
         self.directory.go_over(change, move || remove_keys(&kept)).await?;
         rolled
+    }
+
+    /// Why nothing of it is served, where that is so.
+    pub fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes a snapshot's store, as soon as those have done who read it.

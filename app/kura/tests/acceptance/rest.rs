@@ -5,9 +5,10 @@ use crate::serving::json;
 use crate::snapshots::rest;
 use serde_json::Value;
 
-/// Nothing is done of a request whose query says what its route does not know: who asks for a dry run gets no deed.
+/// Nothing is done of a request that says what its route does not know, in its query or in a body: who asks for a dry run gets no
+/// deed.
 #[test]
-fn what_a_query_may_not_say_is_refused_by_every_route() {
+fn what_a_request_may_not_say_is_refused_by_every_route() {
     let home = Home::new();
     let _server = home.serve();
     home.ok(&["volume", "create", "v", "--size", "64M"]);
@@ -34,6 +35,11 @@ fn what_a_query_may_not_say_is_refused_by_every_route() {
                 let (status, said) = rest(&home, &method, &path, r#"{"name": "made"}"#).expect("an answer");
                 assert!(status == 400 && said.contains("the query says"), "{method} {path}: {status}: {said}");
                 asked += 1;
+            }
+            if operation["requestBody"].is_null() {
+                let (status, said) =
+                    rest(&home, &method.to_uppercase(), &path, r#"{"dry_run": true}"#).expect("an answer");
+                assert!(status == 400 && said.contains("there is a body"), "{method} {path}: {status}: {said}");
             }
         }
     }

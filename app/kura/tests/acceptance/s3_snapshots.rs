@@ -34,6 +34,7 @@ fn a_bucket_is_read_as_it_was_and_rolled_back() {
     assert!(home.ok(&["object", "stat", "demo@v1/large"]).contains("large"));
     assert!(fails(&mut home.kura(&["object", "put", "demo@v1/x", "/etc/hostname"])).contains("read only"));
     assert!(fails(&mut home.kura(&["object", "delete", "demo@v1/a"])).contains("read only"));
+    assert!(fails(&mut home.kura(&["bucket", "delete", "demo@v1", "--force", "--dry-run"])).contains("read"));
     assert!(fails(&mut home.kura(&["object", "list", "demo@v9"])).contains("objects@v9"));
     let mut aws = client("/usr/bin/aws", &server, &new);
     assert_eq!(ok(aws.args(["--endpoint-url", &url(&server), "s3", "cp", "s3://demo.at.v1/a", "-"])), "old");

@@ -222,6 +222,35 @@ fn a_single_fast_disk_serves_reads_where_it_is_named() {
     well(&home);
 }
 
+/// What lies on a single fast disk lies on slow ones too: without it the server starts, and says so.
+#[test]
+fn a_single_fast_disk_may_be_away() {
+    let home = Home::new();
+    let slow = |n: u8| format!("{{ path = 'slow{n}', class = 'slow', size = '512M' }}");
+    let pool =
+        format!("demo = 0\npool.controllers = 1\npool.journal = '16M'\npool.disks = [{}, {}]\n", slow(0), slow(1));
+    std::fs::write(home.path("kura.toml"), &pool).expect("a configuration");
+    let mut server = home.serve_with(&CONFIG);
+    home.ok(&["disk", "add", &home.path("fast").display().to_string(), "--class", "fast", "--size", "256M"]);
+    home.ok(&["volume", "create", "v", "--size", "64M"]);
+    ok(fio(&home, "v", "kept", "0").arg("--do_verify=1"));
+    assert!(server.stop().success());
+    std::fs::write(home.path("kura.toml"), format!("{pool}tier.single_disk = 'fast'\n")).expect("a configuration");
+    server = home.serve_with(&CONFIG);
+    pin(&home, "v", "fast");
+    eventually(PATIENCE, "it is up", || up(&server, "v", "valid_bytes") >= 32 * MIB);
+    server.kill();
+    std::fs::rename(home.path("fast"), home.path("gone")).expect("no fast disk");
+    server = home.serve_with(&CONFIG);
+    ok(fio(&home, "v", "kept", "0").arg("--verify_only"));
+    assert!(home.ok(&["tier", "status"]).contains("there is no working disk of the fast class"));
+    home.ok(&["disk", "remove", "2"]);
+    assert!(server.stop().success());
+    let _server = home.serve_with(&CONFIG);
+    ok(fio(&home, "v", "kept", "0").arg("--verify_only"));
+    well(&home);
+}
+
 #[test]
 fn a_file_is_as_slow_as_its_model() {
     let home = Home::new();

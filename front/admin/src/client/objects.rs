@@ -1,14 +1,15 @@
 //! Buckets, access keys and objects, asked for.
 
 use super::{Client, Result};
-use crate::{AccessKey, BatchResult, Bucket, Content, NewBucket, NewKey, Object, ObjectHead, ObjectPage, ObjectQuery};
+use crate::{
+    AccessKey, BatchResult, Bucket, Content, NewBucket, NewKey, Object, ObjectHead, ObjectPage, ObjectQuery, paths,
+};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::http::request::Builder;
 use hyper::http::{Method, Request, Response, header};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -25,7 +26,7 @@ impl Client {
 
     /// Deletes a bucket; `Busy` while it holds anything.
     pub async fn delete_bucket(&self, name: &str) -> Result<()> {
-        self.request(Method::DELETE, &bucket_path(name), None).await?;
+        self.request(Method::DELETE, &paths::bucket(name), None).await?;
         Ok(())
     }
 
@@ -41,31 +42,31 @@ impl Client {
 
     /// Revokes an access key.
     pub async fn revoke_key(&self, id: &str) -> Result<()> {
-        self.request(Method::DELETE, &format!("/api/v1/keys/{}", encoded(id)), None).await?;
+        self.request(Method::DELETE, &paths::key(id), None).await?;
         Ok(())
     }
 
     /// A page of a bucket's objects.
     pub async fn objects(&self, bucket: &str, query: &ObjectQuery) -> Result<ObjectPage> {
-        let mut path = format!("{}/objects?prefix={}", bucket_path(bucket), encoded(&query.prefix));
+        let mut path = format!("{}/objects?prefix={}", paths::bucket(bucket), paths::encoded(&query.prefix));
         let limit = query.limit.map(|limit| limit.to_string());
         let versions = query.versions.then(|| query.versions.to_string());
         let said =
             [("delimiter", &query.delimiter), ("after", &query.after), ("limit", &limit), ("versions", &versions)];
         for (name, value) in said {
-            path.extend(value.iter().map(|value| format!("&{name}={}", encoded(value))));
+            path.extend(value.iter().map(|value| format!("&{name}={}", paths::encoded(value))));
         }
         self.get(&path).await
     }
 
     /// What is known of an object.
     pub async fn object(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<Object> {
-        self.get(&(object_path(bucket, key) + &query_of(version))).await
+        self.get(&(paths::object(bucket, key) + &query_of(version))).await
     }
 
     /// Deletes an object, or a version of it for good.
     pub async fn delete_object(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
-        self.request(Method::DELETE, &(object_path(bucket, key) + &query_of(version)), None).await?;
+        self.request(Method::DELETE, &(paths::object(bucket, key) + &query_of(version)), None).await?;
         Ok(())
     }
 
@@ -77,7 +78,7 @@ impl Client {
         version: Option<&str>,
         range: Option<Range<u64>>,
     ) -> Result<ObjectBytes> {
-        let mut path = format!("{}/content{}", object_path(bucket, key), query_of(version));
+        let mut path = format!("{}/content{}", paths::object(bucket, key), query_of(version));
         if let Some(Range { start, end }) = range {
             let and = if version.is_some() { '&' } else { '?' };
             path = format!("{path}{and}offset_bytes={start}&size_bytes={}", end.saturating_sub(start));
@@ -95,7 +96,7 @@ impl Client {
         size_bytes: Option<u64>,
         content: Content,
     ) -> Result<Object> {
-        let mut request = Request::builder().method(Method::PUT).uri(format!("{}/content", object_path(bucket, key)));
+        let mut request = Request::builder().method(Method::PUT).uri(format!("{}/content", paths::object(bucket, key)));
         if let Some(size_bytes) = size_bytes {
             request = request.header(header::CONTENT_LENGTH, size_bytes);
         }
@@ -149,18 +150,6 @@ impl ObjectBytes {
     }
 }
 
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-fn bucket_path(bucket: &str) -> String {
-    format!("/api/v1/buckets/{}", encoded(bucket))
-}
-
-fn object_path(bucket: &str, key: &str) -> String {
-    format!("{}/objects/{}", bucket_path(bucket), encoded(key))
-}
-
 fn query_of(version: Option<&str>) -> String {
-    version.map_or_else(String::new, |version| format!("?version={}", encoded(version)))
+    version.map_or_else(String::new, |version| format!("?version={}", paths::encoded(version)))
 }

@@ -1,13 +1,12 @@
 //! Copies of volumes, asked for and sent.
 
 use super::{Client, ClientError, Result};
-use crate::{Follow, NewPoint, NewTransfer, PartHash, Replica};
+use crate::{Follow, NewPoint, NewTransfer, PartHash, Replica, paths};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::client::conn::http1::SendRequest;
 use hyper::http::{Method, Request, header};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 impl Client {
@@ -18,27 +17,27 @@ impl Client {
 
     /// Makes a volume a copy: what it has beyond the point is lost.
     pub async fn follow_source(&self, volume: &str, how: &Follow) -> Result<Replica> {
-        self.send(Method::PUT, &path(volume), how).await
+        self.send(Method::PUT, &paths::replica(volume), how).await
     }
 
     /// Begins a transfer, or goes on with it.
     pub async fn begin_transfer(&self, volume: &str, new: &NewTransfer) -> Result<Replica> {
-        self.send(Method::POST, &format!("{}/transfer", path(volume)), new).await
+        self.send(Method::POST, &format!("{}/transfer", paths::replica(volume)), new).await
     }
 
     /// Makes the point that the transfer was to.
     pub async fn complete_transfer(&self, volume: &str, to: &str) -> Result<Replica> {
-        self.send(Method::POST, &format!("{}/points", path(volume)), &NewPoint { to: to.to_owned() }).await
+        self.send(Method::POST, &format!("{}/points", paths::replica(volume)), &NewPoint { to: to.to_owned() }).await
     }
 
     /// Lets a copy go, as it was at its newest complete point.
     pub async fn promote(&self, volume: &str) -> Result<Replica> {
-        self.parsed(self.request(Method::POST, &format!("{}/promote", path(volume)), None).await?).await
+        self.parsed(self.request(Method::POST, &format!("{}/promote", paths::replica(volume)), None).await?).await
     }
 
     /// The checksum of a part of a snapshot.
     pub async fn part_hash(&self, snapshot: &str, offset: u64) -> Result<PartHash> {
-        self.get(&format!("{}/hash?offset_bytes={offset}", of_snapshot(snapshot))).await
+        self.get(&format!("{}/hash?offset_bytes={offset}", paths::snapshot(snapshot))).await
     }
 }
 
@@ -57,16 +56,16 @@ impl FrameClient {
 
     /// What a snapshot has from an offset on, or, with `since`, what changed after that snapshot.
     pub async fn frame(&self, snapshot: &str, since: Option<&str>, offset: u64) -> Result<Bytes> {
-        let mut path = format!("{}/frame?offset_bytes={offset}", of_snapshot(snapshot));
+        let mut path = format!("{}/frame?offset_bytes={offset}", paths::snapshot(snapshot));
         if let Some(since) = since {
-            path = format!("{path}&since={}", encoded(since));
+            path = format!("{path}&since={}", paths::encoded(since));
         }
         self.exchange(Method::GET, &path, Bytes::new()).await
     }
 
     /// Puts a frame into its place, durably.
     pub async fn apply_frame(&self, volume: &str, frame: Bytes) -> Result<()> {
-        self.exchange(Method::POST, &format!("{}/frames", self::path(volume)), frame).await.map(drop)
+        self.exchange(Method::POST, &format!("{}/frames", paths::replica(volume)), frame).await.map(drop)
     }
 
     /// Asks on a connection that is there, or on a new one: the server lets idle ones go, and what is asked here may be
@@ -105,16 +104,4 @@ impl FrameClient {
         // A list is whole even if its holder panicked.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-fn path(volume: &str) -> String {
-    format!("/api/v1/replicas/{}", encoded(volume))
-}
-
-fn of_snapshot(name: &str) -> String {
-    format!("/api/v1/snapshots/{}", encoded(name))
 }

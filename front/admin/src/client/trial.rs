@@ -1,9 +1,8 @@
 //! Dry runs: the server refuses what it would refuse, and does nothing.
 
-use super::{Client, Result, volume_path};
-use crate::{NewDisk, Replacement, ResizeVolume, RollBack};
+use super::{Client, Result};
+use crate::{NewDisk, Replacement, ResizeVolume, RollBack, paths};
 use hyper::http::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 /// A client whose requests are only tried.
@@ -20,22 +19,22 @@ impl Client {
 impl Trial {
     /// Refused as [`Client::resize_volume`] is.
     pub async fn resize_volume(&self, name: &str, size: ResizeVolume, force: bool) -> Result<()> {
-        self.ask_with(Method::PATCH, &volume_path(name), &format!("&force={force}"), &size).await
+        self.ask_with(Method::PATCH, &paths::volume(name), &format!("&force={force}"), &size).await
     }
 
     /// Refused as [`Client::delete_volume`] is.
     pub async fn delete_volume(&self, name: &str, force: bool) -> Result<()> {
-        self.delete(&volume_path(name), &format!("&force={force}")).await
+        self.delete(&paths::volume(name), &format!("&force={force}")).await
     }
 
     /// Refused as [`Client::delete_snapshot`] is.
     pub async fn delete_snapshot(&self, name: &str, force: bool) -> Result<()> {
-        self.delete(&format!("/api/v1/snapshots/{}", encoded(name)), &format!("&force={force}")).await
+        self.delete(&paths::snapshot(name), &format!("&force={force}")).await
     }
 
     /// Refused as [`Client::roll_back`] is.
     pub async fn roll_back(&self, name: &str, force: bool) -> Result<()> {
-        self.ask(Method::POST, &format!("/api/v1/snapshots/{}/rollback", encoded(name)), &RollBack { force }).await
+        self.ask(Method::POST, &format!("{}/rollback", paths::snapshot(name)), &RollBack { force }).await
     }
 
     /// Refused as [`Client::add_disk`] is.
@@ -45,7 +44,7 @@ impl Trial {
 
     /// Refused as [`Client::remove_snapshot_schedule`] is.
     pub async fn remove_snapshot_schedule(&self, volume: &str, prefix: &str) -> Result<()> {
-        self.delete(&format!("/api/v1/snapshot-schedules/{}/{}", encoded(volume), encoded(prefix)), "").await
+        self.delete(&paths::schedule(volume, prefix), "").await
     }
 
     /// Refused as [`Client::fail_disk`] is.
@@ -56,7 +55,8 @@ impl Trial {
 
     /// Refused as [`Client::remove_disk`] is.
     pub async fn remove_disk(&self, id: u16) -> Result<()> {
-        self.ask(Method::POST, &format!("/api/v1/disks/{id}/remove"), &()).await
+        self.0.request(Method::POST, &format!("/api/v1/disks/{id}/remove?dry_run=true"), None).await?;
+        Ok(())
     }
 
     /// Refused as [`Client::replace_disk`] is.
@@ -66,18 +66,18 @@ impl Trial {
 
     /// Refused as [`Client::delete_bucket`] is.
     pub async fn delete_bucket(&self, name: &str) -> Result<()> {
-        self.delete(&format!("/api/v1/buckets/{}", encoded(name)), "").await
+        self.delete(&paths::bucket(name), "").await
     }
 
     /// Refused as [`Client::revoke_key`] is.
     pub async fn revoke_key(&self, id: &str) -> Result<()> {
-        self.delete(&format!("/api/v1/keys/{}", encoded(id)), "").await
+        self.delete(&paths::key(id), "").await
     }
 
     /// Refused as [`Client::delete_object`] is.
     pub async fn delete_object(&self, bucket: &str, key: &str, version: Option<&str>) -> Result<()> {
-        let version = version.map_or_else(String::new, |version| format!("&version={}", encoded(version)));
-        self.delete(&format!("/api/v1/buckets/{}/objects/{}", encoded(bucket), encoded(key)), &version).await
+        let version = version.map_or_else(String::new, |version| format!("&version={}", paths::encoded(version)));
+        self.delete(&paths::object(bucket, key), &version).await
     }
 
     async fn delete(&self, path: &str, query: &str) -> Result<()> {
@@ -94,8 +94,4 @@ impl Trial {
         self.0.request(method, &format!("{path}?dry_run=true{query}"), Some(body)).await?;
         Ok(())
     }
-}
-
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

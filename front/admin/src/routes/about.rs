@@ -72,7 +72,7 @@ impl Door {
         let volumes = admin.node.volumes().await?;
         let failed = controllers.iter().filter_map(Controller::problem);
         let lost = doomed(&volumes).into_iter().chain(lost(&volumes));
-        let problems = pool.problems().into_iter().chain(failed).chain(lost).chain(admin.s3_failure.clone());
+        let problems = pool.problems().into_iter().chain(failed).chain(lost).chain(admin.s3_failure());
         let problems: Vec<_> = problems.collect();
         Ok(Status {
             version: admin.version.clone(),

@@ -2,13 +2,12 @@
 
 use super::volumes::Name;
 use super::{Door, IsTrial, Shared};
-use crate::given::Given;
 use crate::{AccessKey, Bucket, NewBucket, NewKey, Objects, Problem, ProblemKind};
+use crate::{given::Given, paths};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 impl Door {
     /// The object store, where this server has one.
@@ -39,7 +38,7 @@ pub(super) async fn list(State(door): Shared) -> Result<Json<Vec<Bucket>>, Probl
 pub(super) async fn create(State(door): Shared, Given(new): Given<NewBucket>) -> Result<impl IntoResponse, Problem> {
     let bucket = door.objects()?.create_bucket(new).await?;
     tracing::info!(bucket = bucket.name, "bucket created");
-    let address = format!("/api/v1/buckets/{}", utf8_percent_encode(&bucket.name, NON_ALPHANUMERIC));
+    let address = paths::bucket(&bucket.name);
     Ok((StatusCode::CREATED, [(header::LOCATION, address)], Json(bucket)))
 }
 

@@ -62,7 +62,7 @@ async fn check_all(
     if let Some((objects, _)) = objects {
         // Reading repairs what it finds bad; what lies in the volume has been verified as blocks of it.
         let scrub = (check == Check::Repair).then_some(&progress);
-        result.violations.extend(objects.check(scrub).await?);
+        result.violations.extend(objects.check(scrub).await);
     }
     Ok(JobResult::Check(result))
 }

@@ -14,7 +14,7 @@ mod volumes;
 pub(crate) use objects::{drain, incoming};
 
 use crate::jobs::Jobs;
-use crate::query::{Declared, by_query};
+use crate::query::{Declared, as_declared};
 use crate::{NewDisk, Objects, Problem, ProblemKind, Replicas, Schedules, Timestamp};
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -54,7 +54,7 @@ pub struct Admin {
     pub nbd: Vec<String>,
     /// Where S3's clients reach buckets: a URL, if anywhere.
     pub s3: Option<String>,
-    /// Why they reach none, where they are to.
+    /// Why there is no object store, where there is to be one.
     pub s3_failure: Option<String>,
     /// Where this door is reached over TCP: a URL, if anywhere.
     pub rest: Option<String>,
@@ -72,6 +72,13 @@ pub struct Admin {
     pub passed_percent: watch::Receiver<Option<u8>>,
     /// When this server started.
     pub started_at: Timestamp,
+}
+
+impl Admin {
+    /// Why S3 is not served, where it is to be.
+    fn s3_failure(&self) -> Option<String> {
+        self.s3_failure.clone().or_else(|| self.objects.as_ref()?.failure())
+    }
 }
 
 /// What the machine knows of disks. These calls may block.
@@ -209,7 +216,7 @@ pub fn router(admin: Admin) -> Router {
     let declared = Declared::by(&api);
     let description = async move || axum::Json(api.clone());
     router
-        .layer(from_fn_with_state(declared, by_query))
+        .layer(from_fn_with_state(declared, as_declared))
         .route("/api/v1/openapi.json", get(description))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use futures::{StreamExt, TryStreamExt, stream};
 use kura_block::Error;
@@ -158,7 +158,7 @@ pub(super) async fn read(
 }
 
 /// Stores an object: whole, or nothing of it. Kept are `Content-Type` and `x-amz-meta-...`; with `If-None-Match: *` it
-/// is stored only where there is none.
+/// is stored only where there is none. Other conditions are refused: S3 has them.
 #[utoipa::path(put, path = "/api/v1/buckets/{bucket}/objects/{key}/content", tag = "objects",
     operation_id = "write_object",
     params(
@@ -177,13 +177,16 @@ pub(super) async fn write(
     body: Body,
 ) -> Result<Json<Object>, Problem> {
     let (bucket, key) = at?.0;
+    let head = head(&headers);
     let size_bytes = text(&headers, header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse().ok());
     let body = Arc::new(Mutex::new(incoming(body)));
     let content = stream::unfold(Arc::clone(&body), |body| async {
         let next = body.lock().await.next().await?;
         Some((next, body))
     });
-    let written = door.objects()?.write(&bucket, &key, head(&headers), size_bytes, content.boxed()).await;
+    let written =
+        async { door.objects()?.write(&bucket, &key, head?, size_bytes, content.boxed()).await.map_err(Problem::from) };
+    let written = written.await;
     if written.is_err() {
         drain(&mut *body.lock().await).await;
     }
@@ -245,14 +248,46 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(headers.get(name)?.as_bytes()).into_owned())
 }
 
-fn head(headers: &HeaderMap) -> ObjectHead {
+/// What headers say of an object to be stored; refused where they set a condition that is not looked at.
+fn head(headers: &HeaderMap) -> Result<ObjectHead, Problem> {
+    let new = match text(headers, header::IF_NONE_MATCH.as_str()) {
+        None => false,
+        Some(value) if value.trim() == "*" => true,
+        Some(value) => return Err(unknown_condition(header::IF_NONE_MATCH, &value)),
+    };
+    for name in [header::IF_MATCH, header::IF_UNMODIFIED_SINCE] {
+        if let Some(value) = text(headers, name.as_str()) {
+            return Err(unknown_condition(name, &value));
+        }
+    }
     let metadata = headers.keys().filter_map(|name| {
         let own = name.as_str().strip_prefix(METADATA)?;
         Some((own.to_owned(), text(headers, name.as_str())?))
     });
-    ObjectHead {
-        content_type: text(headers, header::CONTENT_TYPE.as_str()),
-        metadata: metadata.collect(),
-        new: text(headers, header::IF_NONE_MATCH.as_str()).is_some_and(|value| value.trim() == "*"),
+    Ok(ObjectHead { content_type: text(headers, header::CONTENT_TYPE.as_str()), metadata: metadata.collect(), new })
+}
+
+fn unknown_condition(name: HeaderName, value: &str) -> Problem {
+    let text = format!("{name}: {value}: only If-None-Match: * is looked at here; S3 has the others");
+    Problem::new(ProblemKind::Invalid, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_is_not_looked_at_is_refused() {
+        let of = |name: HeaderName, value: &str| head(&HeaderMap::from_iter([(name, value.parse().unwrap())]));
+        assert!(!head(&HeaderMap::new()).unwrap().new);
+        assert!(of(header::IF_NONE_MATCH, "*").unwrap().new);
+        for (name, value) in [
+            (header::IF_NONE_MATCH, "\"one\""),
+            (header::IF_MATCH, "\"one\""),
+            (header::IF_UNMODIFIED_SINCE, "Mon, 30 Nov 2026 12:00:00 GMT"),
+        ] {
+            let refused = of(name.clone(), value).unwrap_err();
+            assert!(refused.kind == ProblemKind::Invalid && refused.error.contains(name.as_str()), "{refused}");
+        }
     }
 }

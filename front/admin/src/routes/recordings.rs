@@ -2,8 +2,8 @@
 
 use super::Shared;
 use super::volumes::Name;
-use crate::given::Given;
 use crate::{NewRecording, Problem, RecordedRequest, Recording};
+use crate::{given::Given, paths};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -11,7 +11,6 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use futures::stream::try_unfold;
 use kura_controller::RecordedRequests;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::SystemTime;
 
 /// All recordings, by volume.
@@ -40,7 +39,7 @@ pub(super) async fn begin(
     let time_of_day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let recording = Recording::from(door.admin.node.record(&name, memory_bytes, time_of_day).await?);
     tracing::info!(volume = ?name, memory_bytes, "recording begun");
-    let address = format!("/api/v1/volumes/{}/recording", utf8_percent_encode(&name, NON_ALPHANUMERIC));
+    let address = paths::recording(&name);
     Ok((StatusCode::CREATED, [(header::LOCATION, address)], Json(recording)))
 }
 

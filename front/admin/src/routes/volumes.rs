@@ -3,8 +3,8 @@
 use super::jobs::accepted;
 use super::snapshots::is_snapshot;
 use super::{Admin, Removal, Shared};
-use crate::given::Given;
 use crate::{Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
+use crate::{given::Given, paths};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -12,7 +12,6 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use kura_block::Clients;
 use kura_controller::VolumeInfo;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(super) type Name = Result<Path<String>, PathRejection>;
 
@@ -39,7 +38,7 @@ pub(super) async fn create(State(door): Shared, Given(new): Given<NewVolume>) ->
     let spec = new.into_spec(node.pool().await?.layout());
     let volume = Volume::from(node.create_volume(spec).await?);
     tracing::info!(volume = ?volume.name, size_bytes = volume.size_bytes, "volume created");
-    let address = format!("/api/v1/volumes/{}", utf8_percent_encode(&volume.name, NON_ALPHANUMERIC));
+    let address = paths::volume(&volume.name);
     Ok((StatusCode::CREATED, [(header::LOCATION, address)], Json(volume)))
 }
 

@@ -42,8 +42,12 @@ impl Objects for RestDesk {
         self.own.roll_back(snapshot).await
     }
 
-    async fn check(&self, scrub: Option<&Progress>) -> Result<Vec<String>> {
+    async fn check(&self, scrub: Option<&Progress>) -> Vec<String> {
         self.desk.check(scrub).await
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.own.failure().clone()
     }
 
     fn buckets(&self) -> Vec<rest::Bucket> {
