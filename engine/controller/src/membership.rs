@@ -324,7 +324,7 @@ impl Node {
                 disk.0
             )));
         }
-        let used_bytes = named.data_bytes - named.free_bytes;
+        let used_bytes = named.data_bytes.saturating_sub(named.free_bytes);
         let held_bytes = if named.takes_data { used_bytes } else { named.unwanted_bytes };
         if held_bytes > free_bytes {
             return Err(Error::full(format!(

@@ -169,6 +169,10 @@ impl Inner {
             Err(error) if error.kind() == Kind::Full && shape.parity => error,
             done => return done,
         };
+        if self.data_disks().len() >= shape.width() {
+            // They have no room, as without the one that failed: what is written now is worth a whole group.
+            return Err(full);
+        }
         let members = self.array.members();
         let leaving = |member: &Member| self.tables.borrow().leaving.contains(&member.id);
         let has_failed = |member: &Member| !member.works() && self.array.takes_data(member) && !leaving(member);

@@ -18,7 +18,7 @@
 use crate::extent::{Dirty, Extent, Group};
 use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
-use crate::snapshot::{Branch, BranchFacts, Look};
+use crate::snapshot::{Branch, BranchFacts};
 use crate::straight::Streams;
 use crate::tier::{FastTier, HeatMap, Known, TierRules};
 use crate::volumes::Volumes;
@@ -48,16 +48,6 @@ pub(crate) struct VolumeState {
     pub dirty: RefCell<BTreeMap<u64, Dirty>>,
     /// What a volume with snapshots, or one that is a snapshot, has besides.
     pub branch: RefCell<Option<Rc<Branch>>>,
-    /// The look for blocks that are to be put in order.
-    pub disorder: Look,
-    /// The look for those of them whose homes no snapshot sees: bringing them there frees their slots.
-    pub free_homes: Look,
-    /// Where a roll-back, if there is one, goes on giving up what it has superseded.
-    pub rolled_over: Cell<u64>,
-    /// Where it goes on, after that, writing what differs.
-    pub rolled_back: Cell<u64>,
-    /// Why the last try to go on with it failed, if it did.
-    pub roll_back_waits: RefCell<Option<Error>>,
     /// Writes wait: several volumes are about to have snapshots of one instant.
     pub held: Cell<bool>,
     /// What the user says of its place in the tiers.
@@ -136,11 +126,6 @@ impl VolumeState {
             hot: RefCell::default(),
             dirty: RefCell::default(),
             branch: RefCell::default(),
-            disorder: Look::default(),
-            free_homes: Look::default(),
-            rolled_over: Cell::new(0),
-            rolled_back: Cell::new(0),
-            roll_back_waits: RefCell::default(),
             held: Cell::new(false),
             tier: Cell::default(),
             heat: HeatMap::default(),

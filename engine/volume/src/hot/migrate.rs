@@ -77,12 +77,14 @@ impl Inner {
         while cooling.next().await.is_some() {}
     }
 
-    /// True while the hot area has less than its share of the disks, or may borrow, and the pool has not refused.
+    /// True while the hot area has less than its share of the disks, or may borrow, the pool has not refused, and there is a pair of
+    /// disks that it can be on.
     pub fn hot_can_grow(&self) -> bool {
         let most = if self.may_borrow() { hot_extents_most(self.array.extent_bytes(), &self.settings.hot) } else { 0 };
         !self.is_stopping()
             && self.runtime.now() >= self.hot.full_until.get()
             && self.hot.table.borrow().count() < most.max(self.hot_share())
+            && !self.ring().is_empty()
     }
 
     /// The pairs on which it is to grow before cold blocks are moved, best first: as it has not had its share yet, or as writes find

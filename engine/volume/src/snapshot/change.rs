@@ -303,7 +303,7 @@ impl Inner {
                 How::Redirect(birth) => {
                     let Some(slot) = slots.next() else { continue };
                     entries.push((slot, owned(*birth, Epoch::FIRST)));
-                    volume.disorder.again();
+                    branch.disorder.again();
                     if branch.parent.is_none() && pvol.index.is_empty() {
                         // Who puts blocks in order sleeps while no volume has any that lie elsewhere.
                         self.tidy.tidier.notify_one();

@@ -372,7 +372,7 @@ impl Inner {
         {
             let keys = pvol.pvol.borrow_mut().pairs.remove(*epoch);
             // A roll-back may give up what only this one saw.
-            parent.rolled_over.set(0);
+            pvol.rolling.over.set(0);
             self.tidy.add(Tidying::Versions { volume: Rc::clone(parent), keys });
             self.tidy.add(Tidying::holes(parent));
         }

@@ -40,7 +40,7 @@ pub(crate) use drop::Drops;
 pub use drop::{Droppable, Others};
 pub(crate) use locate::Place;
 pub use make::{Held as HeldWrites, SnapshotSpec, SvolStatus};
-pub(crate) use order::Look;
+use order::Look;
 pub(crate) use pages::Replayed as ReplayedEntries;
 pub(crate) use record::VersionRecord;
 pub use stops::Stops;
@@ -109,11 +109,33 @@ pub(crate) struct Branch {
     /// The volume it was made of, and its number there.
     pub parent: Option<(Rc<VolumeState>, Epoch)>,
     pub pvol: RefCell<Pvol>,
+    /// The look for blocks that are to be put in order.
+    disorder: Look,
+    /// The look for those of them whose homes no snapshot sees: bringing them there frees their slots.
+    free_homes: Look,
+    /// How far a roll-back is, if there is one.
+    rolling: Rolling,
+}
+
+/// How far a roll-back is. Nothing of it is kept: after a start it looks at everything again.
+#[derive(Default)]
+struct Rolling {
+    /// The block where it goes on giving up what it has superseded.
+    over: Cell<u64>,
+    /// The block where it goes on, after that, writing what differs.
+    back: Cell<u64>,
+    /// Why the last try to go on with it failed, if it did.
+    waits: RefCell<Option<Error>>,
 }
 
 impl Branch {
     pub fn new(pool_vol: Rc<PoolVol>, parent: Option<(Rc<VolumeState>, Epoch)>) -> Rc<Self> {
-        Rc::new(Self { pool_vol, parent, pvol: RefCell::default() })
+        Self::of(pool_vol, parent, Pvol::default())
+    }
+
+    fn of(pool_vol: Rc<PoolVol>, parent: Option<(Rc<VolumeState>, Epoch)>, pvol: Pvol) -> Rc<Self> {
+        let (disorder, free_homes, rolling) = (Look::default(), Look::default(), Rolling::default());
+        Rc::new(Self { pool_vol, parent, pvol: RefCell::new(pvol), disorder, free_homes, rolling })
     }
 
     /// Writes what the tables have of it.
@@ -181,7 +203,7 @@ impl Tables {
         if pvol.rolled.is_some() {
             self.rolling.insert(volume);
         }
-        state.branch.replace(Some(Rc::new(Branch { pool_vol, parent, pvol: RefCell::new(pvol) })));
+        state.branch.replace(Some(Branch::of(pool_vol, parent, pvol)));
         Ok(())
     }
 

@@ -79,7 +79,7 @@ enum Part {
 }
 
 /// A look through a volume's versions, from the first block to the last, and again when there is news.
-pub(crate) struct Look {
+pub(super) struct Look {
     next: Cell<u64>,
     news: Cell<bool>,
     /// Something that was found stayed where it is.
@@ -105,7 +105,7 @@ impl Look {
     }
 }
 
-impl VolumeState {
+impl Branch {
     /// What snapshots see has changed: blocks may come home that could not.
     pub fn look_again(&self) {
         self.disorder.again();
@@ -198,7 +198,7 @@ impl Inner {
         let (mut rolls, mut failed) = (false, None);
         for (volume, branch) in rolling.iter().filter_map(|volume| Some((volume, volume.branch()?))) {
             let done = self.go_on_rolling_back(volume, &branch).await;
-            self.note_roll_back(volume, &done);
+            self.note_roll_back(volume, &branch, &done);
             match done {
                 Ok(()) => rolls = true,
                 // What comes home may be the room that it waits for, and what it cannot read holds nobody else up.
@@ -214,7 +214,7 @@ impl Inner {
         for volume in volumes {
             let Some(branch) = volume.branch() else { continue };
             let part = if branch.pvol.borrow().pairs.is_empty() || self.is_quiet() { Part::All } else { Part::Freeing };
-            if !volume.look(part).is_due() || part == Part::Freeing && !self.is_scarce(&volume).await? {
+            if !branch.look(part).is_due() || part == Part::Freeing && !self.is_scarce(&volume).await? {
                 continue;
             }
             match self.order_next(&volume, &branch, part).await {
@@ -240,7 +240,7 @@ impl Inner {
             let is_kin = |branch: &Rc<Branch>| Rc::ptr_eq(&branch.pool_vol, pool_vol);
             while let Some(branch) = volume.branch().filter(is_kin) {
                 // A roll-back that begins meanwhile waits for what is held here.
-                let can = branch.pvol.borrow().rolled.is_none() && volume.free_homes.is_due();
+                let can = branch.pvol.borrow().rolled.is_none() && branch.free_homes.is_due();
                 if !can || self.runtime.now() >= until {
                     break;
                 }
@@ -249,7 +249,7 @@ impl Inner {
                     Ok(Progress::Moved) => return true,
                     // What cannot be now is tried again in the background.
                     Err(_) => break,
-                    Ok(Progress::Nothing) if volume.free_homes.next.get() == 0 => break,
+                    Ok(Progress::Nothing) if branch.free_homes.next.get() == 0 => break,
                     Ok(_) => {}
                 }
                 drop(one);
@@ -261,11 +261,12 @@ impl Inner {
 
     /// Brings the next blocks of a volume home, if some are found soon.
     async fn order_next(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>, part: Part) -> Result<Progress> {
-        if branch.pvol.borrow().rolled.is_some() {
-            // A roll-back has begun while this waited; there is another look when it is over.
+        let here = volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch));
+        if !here || branch.pvol.borrow().rolled.is_some() {
+            // The family has ended while this waited, or a roll-back has begun: there is another look when that is over.
             return Ok(Progress::Nothing);
         }
-        let (look, plain) = (volume.look(part), branch.pvol.borrow().pairs.is_empty());
+        let (look, plain) = (branch.look(part), branch.pvol.borrow().pairs.is_empty());
         let found = self.next_window(volume, branch, part);
         // Unless they come home, another look is to find them again: also when whoever waits for this leaves.
         let left = look.left.replace(look.left.get() || found.is_some());
@@ -294,7 +295,7 @@ impl Inner {
 
     /// The next blocks of a volume of which some are to be brought home, if any are found soon.
     fn next_window(&self, volume: &Rc<VolumeState>, branch: &Branch, part: Part) -> Option<Range<u64>> {
-        let (look, end) = (volume.look(part), volume.size_bytes() / BLOCK_BYTES_U64);
+        let (look, end) = (branch.look(part), volume.size_bytes() / BLOCK_BYTES_U64);
         if look.next.get() == 0 {
             look.news.set(false);
             look.left.set(false);
@@ -383,7 +384,7 @@ impl Inner {
                 let found = homeless.len();
                 homeless.retain(|one| one.places(volume, pool).all(|place| self.is_as_read(&held, &place)));
                 if homeless.len() < found {
-                    volume.look_again();
+                    branch.look_again();
                 }
             }
             if homeless.is_empty() {

@@ -89,8 +89,8 @@ impl Inner {
         let mut pvol = branch.pvol.borrow_mut();
         pvol.pairs.skip(rolled.since);
         pvol.rolled = Some(rolled);
-        volume.rolled_over.set(0);
-        volume.rolled_back.set(0);
+        branch.rolling.over.set(0);
+        branch.rolling.back.set(0);
     }
 
     /// The snapshot that a volume is being rolled back to.
@@ -146,15 +146,13 @@ impl Inner {
 
     /// Refuses what cannot be while a volume is being rolled back.
     pub fn refuse_rolling(&self, volume: &VolumeState) -> Result<()> {
-        let rolled = volume.branch().is_some_and(|branch| branch.pvol.borrow().rolled.is_some());
-        if !rolled {
-            return Ok(());
-        }
-        let (done, all) = (volume.rolled_back.get(), u64::from(volume.extents().max(1)));
+        let rolled = volume.branch().filter(|branch| branch.pvol.borrow().rolled.is_some());
+        let Some(branch) = rolled else { return Ok(()) };
+        let (done, all) = (branch.rolling.back.get(), u64::from(volume.extents().max(1)));
         let share = done * 100 / (all * self.array.extent_blocks() as u64).max(1);
         let name = volume.spec.borrow().name.clone();
         let what = format!("volume {name}: is being rolled back, {share} % done");
-        Err(Error::busy(match &*volume.roll_back_waits.borrow() {
+        Err(Error::busy(match &*branch.rolling.waits.borrow() {
             None => format!("{what}: try again when it is"),
             Some(why) => format!("{what}, and waits: {why}: a block that is written anew is passed over"),
         }))
@@ -168,8 +166,8 @@ impl Inner {
     }
 
     /// Tells once that a roll-back waits, and why, until it goes on.
-    pub(super) fn note_roll_back(&self, volume: &VolumeState, done: &Result<()>) {
-        let waited = volume.roll_back_waits.replace(done.as_ref().err().cloned()).is_some();
+    pub(super) fn note_roll_back(&self, volume: &VolumeState, branch: &Branch, done: &Result<()>) {
+        let waited = branch.rolling.waits.replace(done.as_ref().err().cloned()).is_some();
         if let Err(error) = done
             && !waited
             && self.ready(volume).is_ok()
@@ -190,23 +188,23 @@ impl Inner {
         let group_blocks = self.group_blocks(volume);
         for _ in 0..STEP {
             self.ready(volume)?;
-            if volume.rolled_over.get() < end {
+            if branch.rolling.over.get() < end {
                 self.give_up_rolled_over(volume, branch, &svol, end).await?;
-                if volume.rolled_over.get() == end {
+                if branch.rolling.over.get() == end {
                     // What was given up is free behind a checkpoint, and may be what is written next.
                     return self.checkpoint().await;
                 }
                 continue;
             }
             // Where neither has anything of its own they are alike.
-            let at = volume.rolled_back.get();
+            let at = branch.rolling.back.get();
             let first = self.next_own(volume, at).min(self.next_own(&svol, at));
             if first >= end {
                 self.append(&Record::Versions(VersionRecord::RolledBack { volume: volume.id }));
                 let left = self.left_to(volume);
                 branch.pvol.borrow_mut().rolled = None;
                 // What waited for the end of this.
-                volume.look_again();
+                branch.look_again();
                 self.tidy.add(Tidying::holes(volume));
                 if let Some(svol) = left {
                     self.remove(&svol);
@@ -218,7 +216,7 @@ impl Inner {
             if self.group_differs(volume, branch, &svol, first / group_blocks) {
                 self.roll_group_back(volume, branch, &svol, (first, until)).await?;
             }
-            volume.rolled_back.set(until);
+            branch.rolling.back.set(until);
         }
         // It may have waited for no disk: clients have their turn.
         self.runtime.sleep(BREATH / 10).await;
@@ -244,7 +242,7 @@ impl Inner {
         let Some(made) = made else {
             return Err(Error::corrupt(format!("volume {}: what it is rolled back to is no snapshot", volume.id)));
         };
-        let at = volume.rolled_over.get();
+        let at = branch.rolling.over.get();
         let first = self.next_own(volume, at);
         let mut until = end;
         if first < end {
@@ -259,10 +257,10 @@ impl Inner {
             }
             self.stir();
         }
-        volume.rolled_over.set(until);
+        branch.rolling.over.set(until);
         if until == end {
             // What was looked at before may be something else behind what was given up.
-            volume.rolled_back.set(0);
+            branch.rolling.back.set(0);
             self.tidy.add_family(&branch.pool_vol);
         }
         Ok(())

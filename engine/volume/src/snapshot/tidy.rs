@@ -187,7 +187,7 @@ impl Inner {
                     if !keys.is_empty() {
                         return Some(Tidying::Versions { volume, keys });
                     }
-                    volume.look_again();
+                    branch.look_again();
                     self.tidy.add(Tidying::pool_vol(&branch.pool_vol));
                 }
                 None
@@ -284,7 +284,7 @@ impl Inner {
             self.empty(volume, index);
             self.append(&Record::Versions(VersionRecord::NoHoles { volume: volume.id, group: *group }));
             branch.pvol.borrow_mut().index.fill(*group);
-            volume.look_again();
+            branch.look_again();
         }
         groups.last().map(|last| last + 1)
     }

@@ -1,6 +1,6 @@
 //! What is lost with more disks than a volume can do without, and what goes on beside it.
 
-use super::{BLOCK, Rig, create, done_within, reads, write};
+use super::{BLOCK, Rig, create, done_within, fill, reads, write};
 use kura_block::{Block, DeviceId, Kind};
 use kura_controller::{Controller, Layout, Settings, SnapshotSpec};
 use kura_sim::{FaultKind, FaultPlan, Place};
@@ -312,4 +312,24 @@ fn a_page_of_a_table_that_a_rebuild_does_not_read_is_written_again() {
             }
         });
     }
+}
+
+/// Of enough disks one is full: a group that has a place on the disk that failed instead would be worth one failure less than it says.
+#[test]
+fn a_full_disk_is_no_reason_to_write_without_redundancy() {
+    let settings = Settings { raid_width: Some(3), ..Settings::default() };
+    let rig = Rig::new(4, 8, 64 << 10, settings);
+    rig.run(async |controller, _| {
+        controller.store().fail_disk(DeviceId(2)).await.unwrap();
+        // One of the three that are left is full sooner than the others.
+        let one = create(controller, "one", 16, Layout::None).await;
+        write(&*one, 0, 1).await.unwrap();
+        let device = create(controller, "groups", 8192, Layout::Raid5).await;
+        assert!(fill(&*device).await > 100);
+        device.flush().await.unwrap();
+        for disk in (3..6).map(DeviceId) {
+            let only = controller.store().only_on_disk(disk).unwrap().tell(64 << 10);
+            assert!(!only.contains("groups"), "{only}");
+        }
+    });
 }

@@ -1,9 +1,11 @@
 //! What cannot be brought anywhere keeps nothing waiting that can.
 
 use super::{BLOCK, Rig, check, create, done_within, reads, write};
+use futures::future::select;
 use kura_block::{Block, DeviceId, Kind};
 use kura_controller::{Controller, HotSettings, Layout, Settings, SnapshotSpec};
 use kura_sim::{FaultKind, FaultPlan, Place};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -282,5 +284,47 @@ fn full_disks_keep_nobody_from_starting() {
         assert!(checkpoints(controller, runtime).await);
         assert_eq!(check(controller).await, 0);
         assert!(reads(&*device, 0, 1).await && reads(&*device, 8, 2).await && reads(&*device, 15, 2).await);
+    });
+}
+
+/// With one disk of data left there is no pair for the hot area to grow on: what waited to go there keeps nobody else waiting.
+#[test]
+fn a_hot_area_without_a_pair_of_disks_keeps_no_write_waiting() {
+    let settings = Settings { write_buffer_bytes: 1 << 20, ..Settings::default() };
+    let rig = Rig::new(3, 80, 64 << 10, settings);
+    rig.run(async |controller, runtime| {
+        let beside = create(controller, "m", 4096, Layout::None).await;
+        let device = create(controller, "v", 512, Layout::HotMirror).await;
+        for at in 0..512 {
+            write(&*device, at, 1).await.unwrap();
+        }
+        controller.store().checkpoint().await.unwrap();
+        assert!(controller.store().status().hot_limit_bytes > 0);
+        for at in 0..128 {
+            write(&*device, at * 4, 2).await.unwrap();
+        }
+        for dead in [2, 3] {
+            controller.store().fail_disk(DeviceId(dead)).await.unwrap();
+        }
+        let reading = async {
+            loop {
+                let _ = device.read(0, BLOCK).await;
+                runtime.sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let writing = async {
+            for turn in 0..4 {
+                for at in 0..512 {
+                    // What has no place left is refused.
+                    let _ = write(&*device, at, 2 + turn).await;
+                    let _ = write(&*beside, at, 2 + turn).await;
+                }
+                let _ = beside.flush().await;
+            }
+            let _ = controller.store().checkpoint().await;
+        };
+        let (writing, reading) = (pin!(writing), pin!(reading));
+        let work = select(writing, reading);
+        assert!(done_within(work, runtime, Duration::from_mins(5)).await);
     });
 }

@@ -307,3 +307,37 @@ fn a_node_that_slept_puts_in_order_what_is_overwritten_then() {
         check(node).await;
     });
 }
+
+/// A look for what is to be put in order ends with the family of snapshots, wherever it is: the volume may be smaller when it has
+/// snapshots again.
+#[test]
+fn a_volume_that_became_smaller_is_looked_at_from_its_start() {
+    const LONG: usize = 2048;
+    const SHORT: usize = 16;
+    for millis in [0, 2, 4, 8, 16, 32] {
+        let rig = Rig::new(48);
+        rig.run(settings(), async |node, controllers, runtime| {
+            node.create_volume(volume("v", LONG)).await.unwrap();
+            let free = node.pool().await.unwrap().free_bytes;
+            let device = device(controllers, "v");
+            write(&*device, 0, &[1; LONG * BLOCK]).await;
+            node.snapshot(vec![snapshot("v", "a")], 1).await.unwrap();
+            for block in (0..LONG).step_by(2) {
+                write(&*device, block, &[2; BLOCK]).await;
+            }
+            device.flush().await.unwrap();
+            node.delete_volume("v@a", false).await.unwrap();
+            runtime.sleep(Duration::from_millis(millis)).await;
+            device.discard(0, (LONG * BLOCK) as u64).await.unwrap();
+            freed(node, runtime, free).await;
+            node.resize_volume("v", (SHORT * BLOCK) as u64, true).await.unwrap();
+            write(&*device, 0, &[3; SHORT * BLOCK]).await;
+            node.snapshot(vec![snapshot("v", "b")], 2).await.unwrap();
+            write(&*device, 1, &[4; BLOCK]).await;
+            runtime.sleep(IDLE).await;
+            let now = read(&*device, SHORT).await;
+            assert!(now[..BLOCK].iter().all(|byte| *byte == 3) && now[BLOCK..2 * BLOCK].iter().all(|byte| *byte == 4));
+            check(node).await;
+        });
+    }
+}
