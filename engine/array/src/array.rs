@@ -184,11 +184,22 @@ enum Bad {
     Silent(Error),
 }
 
+/// A copy of a block that is not what was written, as far as who read it knew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadCopy {
+    /// The block, counted from the first one asked for.
+    pub block: usize,
+    /// The disk that has it.
+    pub disk: DeviceId,
+    /// It was read, and does not agree with its checksum; else its disk refused.
+    pub is_rotten: bool,
+}
+
 /// How the copies of some blocks agree with their checksums; blocks are counted from the first one asked for.
 #[derive(Debug)]
 pub struct Agreement {
-    /// Blocks that are bad, and the disk on which.
-    pub bad: Vec<(usize, DeviceId)>,
+    /// Copies that are bad. Nothing is counted of them before [`Array::confirm`].
+    pub bad: Vec<BadCopy>,
     /// For each block, true when no working copy is good.
     pub lost: Vec<bool>,
 }
@@ -354,7 +365,10 @@ impl Array {
                         Ok(block) => blocks[*at] = Some(block),
                         // Nothing can be written again there.
                         Err(_) if !copy.0.works() => {}
-                        Err(Bad::Rotten) => drop(damaged.insert(*at)),
+                        Err(Bad::Rotten) => {
+                            copy.0.count_checksum_errors(1);
+                            damaged.insert(*at);
+                        }
                         Err(Bad::Refused(error)) => {
                             damaged.insert(*at);
                             refused[*at] = Some(error);
@@ -389,7 +403,6 @@ impl Array {
     ) -> Result<(Bufs, Vec<usize>)> {
         let data = self.read_copy(member, *place, first, expected.len(), urgency).await?;
         let bad = mismatches(&data, expected);
-        member.count_checksum_errors(bad.len());
         Ok((data, bad))
     }
 
@@ -463,11 +476,22 @@ impl Array {
             {
                 match block {
                     Ok(_) => found.lost[at] = false,
-                    Err(_) => found.bad.push((at, copy.1.device)),
+                    Err(bad) => {
+                        let is_rotten = matches!(bad, Bad::Rotten);
+                        found.bad.push(BadCopy { block: at, disk: copy.1.device, is_rotten });
+                    }
                 }
             }
         }
         found
+    }
+
+    /// Counts a copy as bad that [`Array::verify`] found, now that it is known to be what was meant: beside writes a copy may have been
+    /// read that was newer.
+    pub fn confirm(&self, bad: &BadCopy) {
+        if let Some(member) = self.member(bad.disk).filter(|_| bad.is_rotten) {
+            member.count_checksum_errors(1);
+        }
     }
 
     /// Reads bytes of a disk at an offset.

@@ -37,7 +37,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use array::{Agreement, Array, Counters, Failure, Found, Member, Site, Verified};
+pub use array::{Agreement, Array, BadCopy, Counters, Failure, Found, Member, Site, Verified};
 pub use blocks::Blocks;
 pub use fast::FastPage;
 pub use floating::{Afloat, Berth, LeavingMaps, Rows, RowsOwner};

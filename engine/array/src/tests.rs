@@ -1,8 +1,8 @@
 //! The array alone, on simulated disks.
 
 use crate::{
-    Array, Berth, Class, JournalPart, Label, LabelMember, Layout, Member, Page, PageOwner, Place, Places, Plan, Rows,
-    Shape, Shelf, Site, Urgency, read_label, write_label,
+    Array, BadCopy, Berth, Class, JournalPart, Label, LabelMember, Layout, Member, Page, PageOwner, Place, Places,
+    Plan, Rows, Shape, Shelf, Site, Urgency, read_label, write_label,
 };
 use futures::future::select;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Bufs, Checksum, DeviceId, ExtentId, Kind, Runtime};
@@ -60,7 +60,11 @@ fn a_rotten_copy_is_passed_over_and_named() {
         assert_eq!(read.damaged, [1]);
         assert_eq!(rig.array.members()[0].counters().checksum_errors, 1);
         let found = rig.array.verify(&rig.places, 1, &checksums).await;
-        assert_eq!((found.bad, found.lost), (vec![(1, DeviceId(0))], vec![false; 4]));
+        let rotten = BadCopy { block: 1, disk: DeviceId(0), is_rotten: true };
+        assert_eq!((found.bad, found.lost), (vec![rotten], vec![false; 4]));
+        assert_eq!(rig.array.members()[0].counters().checksum_errors, 1, "it may have been written meanwhile");
+        rig.array.confirm(&rotten);
+        assert_eq!(rig.array.members()[0].counters().checksum_errors, 2);
     });
 }
 
@@ -79,7 +83,12 @@ fn a_refused_block_says_nothing_of_its_neighbours() {
         rig.disks[0].inject(FaultKind::ReadError(at(0, 3)));
         rig.disks[1].inject(FaultKind::BitRot(at(1, 6), 3));
         let found = rig.array.verify(&rig.places, 1, &checksums).await;
-        assert_eq!((found.bad, found.lost), (vec![(2, DeviceId(0)), (5, DeviceId(1))], vec![false; 8]));
+        let refused = BadCopy { block: 2, disk: DeviceId(0), is_rotten: false };
+        let rotten = BadCopy { block: 5, disk: DeviceId(1), is_rotten: true };
+        assert_eq!((&found.bad, found.lost), (&vec![refused, rotten], vec![false; 8]));
+        for bad in &found.bad {
+            rig.array.confirm(bad);
+        }
         let counters: Vec<_> = rig.array.members().iter().map(|member| member.counters()).collect();
         assert_eq!([counters[0].io_errors, counters[1].io_errors], [2, 0]);
         assert_eq!([counters[0].checksum_errors, counters[1].checksum_errors], [0, 1]);

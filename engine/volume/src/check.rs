@@ -169,7 +169,8 @@ impl Inner {
                 *lost_blocks += u64::from(self.read_above(volume, block, *checksum).await.is_none());
             }
         }
-        for (bad, disk) in found.bad {
+        for copy in found.bad {
+            let bad = copy.block;
             let block = first + bad as u64;
             let unchanged = volume.extent(index).is_some_and(|now| Rc::ptr_eq(&now, &extent))
                 && extent.is_loaded()
@@ -178,6 +179,7 @@ impl Inner {
             if !unchanged {
                 continue;
             }
+            self.array.confirm(&copy);
             let name = volume.spec.borrow().name.clone();
             let above = if found.lost[bad] { self.read_above(volume, block, expected[bad]).await } else { None };
             if let Some(good) = above {
@@ -188,7 +190,7 @@ impl Inner {
                 }
                 report
                     .violations
-                    .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", disk.0));
+                    .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", copy.disk.0));
             } else {
                 let good = self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad], Urgency::Idle).await;
                 match good.map(|good| good.data.slice(0..BLOCK_BYTES)) {

@@ -355,6 +355,7 @@ impl Inner {
             if found.bad.is_empty() || !still {
                 continue;
             }
+            found.bad.iter().for_each(|bad| self.array.confirm(bad));
             if found.lost[0] {
                 let name = volume.spec.borrow().name.clone();
                 report.violations.push(format!("volume {name} block {block}: no copy in the hot area is good"));

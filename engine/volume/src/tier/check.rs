@@ -67,13 +67,16 @@ impl Inner {
             }
             report.blocks += expected.len() as u64;
             let found = self.array.verify(&copy.places, at, &expected).await;
-            let bad: BTreeSet<usize> = found.bad.iter().map(|(bad, _)| *bad).collect();
-            for bad in bad {
+            let blocks: BTreeSet<usize> = found.bad.iter().map(|bad| bad.block).collect();
+            for bad in blocks {
                 let (inside, expected) = (at + bad, expected[bad]);
                 let still = extent.fast().is_some_and(|now| Rc::ptr_eq(&now, &copy))
                     && self.settled_run(volume, extent, &copy, inside).first() == Some(&expected);
-                if still && let Err(violation) = self.mend_copy(volume, extent, &copy, (inside, expected), report).await
-                {
+                if !still {
+                    continue;
+                }
+                found.bad.iter().filter(|one| one.block == bad).for_each(|one| self.array.confirm(one));
+                if let Err(violation) = self.mend_copy(volume, extent, &copy, (inside, expected), report).await {
                     report.violations.push(violation);
                 }
             }
