@@ -6,7 +6,7 @@ use crate::policy;
 use crate::recent::Recent;
 use crate::root::{CheckpointRef, Root, Start};
 use crate::space::Space;
-use crate::store::{Asked, Inner, Options, State, Store, passes};
+use crate::store::{Inner, Options, State, Store, passes};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Block, Buf, Error, Kind, Result, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -119,11 +119,7 @@ impl Store {
             wake: Notify::new(),
             progress: Notify::new(),
             housekeeping: Notify::new(),
-            rounds: Cell::new(0),
-            vain_until: Cell::new(0),
-            full_until: Cell::new(0),
-            in_round: Cell::new(false),
-            asked: Asked::default(),
+            agenda: RefCell::default(),
             used_blocks: Cell::new(0),
             counters: Cell::default(),
             discarding: Cell::new(false),
@@ -163,7 +159,7 @@ impl Store {
         if flushed.as_ref().is_err_and(|error| !passes(error)) {
             return flushed;
         }
-        self.inner.until(|_| !self.inner.in_round.get()).await?;
+        self.inner.until(|_| !self.inner.agenda.borrow().in_round).await?;
         self.inner.state.borrow_mut().closing = true;
         self.inner.wake.notify_one();
         self.inner.housekeeping.notify_one();

@@ -1,6 +1,7 @@
 //! The store in service: what it holds in memory, the task that writes the log, and who waits for it.
 
 use crate::batch::Durability;
+use crate::housekeeping::agenda::Agenda;
 use crate::index::Index;
 use crate::log::{Group, Log, Ticket};
 use crate::object::Partition;
@@ -104,13 +105,8 @@ pub(crate) struct Inner {
     pub progress: Notify,
     /// The housekeeper has something to look at.
     pub housekeeping: Notify,
-    /// Rounds of housekeeping that ended, the entry before which another one is in vain, and whether one is under way.
-    pub rounds: Cell<u64>,
-    pub vain_until: Cell<u64>,
-    /// Up to which entry a checkpoint that found no room is not tried again unasked.
-    pub full_until: Cell<u64>,
-    pub in_round: Cell<bool>,
-    pub asked: Asked,
+    /// What it is to do next.
+    pub agenda: RefCell<Agenda>,
     /// Blocks of room that were taken by users.
     pub used_blocks: Cell<u64>,
     pub counters: Cell<Counters>,
@@ -124,17 +120,6 @@ pub(crate) struct Inner {
     pub flushing_to: Cell<u64>,
     /// Tasks that go on until the store is closed.
     pub tasks: Cell<u32>,
-}
-
-/// What the housekeeper is asked for.
-#[derive(Default)]
-pub(crate) struct Asked {
-    /// Room: somebody waits for it.
-    pub room: Cell<bool>,
-    /// The index written anew, whether that is due or not.
-    pub renewal: Cell<bool>,
-    /// What is dead given back, though nobody waits for it.
-    pub tidying: Cell<bool>,
 }
 
 pub(crate) struct State {

@@ -157,7 +157,7 @@ impl<'a> Check<'a> {
         }
         let end = state.space.segments.len().min(self.segment + STEP_SEGMENTS);
         state.hold_blocks(alive, self.segment as u32..end as u32);
-        state.hold_segments(alive, self.segment as u32..end as u32, self.inner.in_round.get());
+        state.hold_segments(alive, self.segment as u32..end as u32, self.inner.agenda.borrow().in_round);
         self.segment = end;
         if end < state.space.segments.len() {
             return true;

@@ -1,5 +1,6 @@
 //! The task beside the log's writer: checkpoints, cleaning, discards, and room for those who wait for it.
 
+pub(crate) mod agenda;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
@@ -11,9 +12,9 @@ pub use scrub::{Damage, ScrubPlace, Scrubbed};
 use crate::policy::{self, For, Tail};
 use crate::space::segment::Use;
 use crate::store::{Inner, State, passes};
+use agenda::{Ask, Facts, Round};
 use futures::future::select;
 use kura_block::{BLOCK_BYTES_U64, Error, Kind, Result, Run, RunKind};
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -75,21 +76,20 @@ impl State {
 impl Inner {
     /// Wakes the housekeeper when there is something to do.
     pub fn look_after(&self) {
-        if self.is_due() {
+        if self.agenda.borrow().is_due(self.facts()) {
             self.housekeeping.notify_one();
         }
     }
 
-    fn is_due(&self) -> bool {
+    fn facts(&self) -> Facts {
         let state = self.state.borrow();
-        // One that found no room finds none before something has changed.
-        let checkpoint = state.is_long() && state.log.last_sequence() >= self.full_until.get();
-        // After a round in vain there is nothing to gain before something has changed.
-        let is_worth_it = state.log.last_sequence() >= self.vain_until.get();
-        // While the root is refused, no room is asked for: who writes tries it again.
-        let asks = state.space.wants_backing() && !state.log.must_reopen;
-        let is_asked = self.asked.renewal.get() || self.asked.tidying.get();
-        state.closing || checkpoint || asks || is_asked || (state.is_low() && is_worth_it)
+        Facts {
+            last_sequence: state.log.last_sequence(),
+            is_long: state.is_long(),
+            is_low: state.is_low(),
+            // While the root is refused, no room is asked for: who writes tries it again.
+            wants_backing: state.space.wants_backing() && !state.log.must_reopen,
+        }
     }
 
     /// How long a segment is free before it is discarded, where that is done.
@@ -118,7 +118,7 @@ impl Inner {
             return false;
         }
         hope.most_blocks = hope.most_blocks.max(self.gained_blocks());
-        let done = self.next_round(&self.asked.room).await;
+        let done = self.next_round(Ask::Room).await;
         if done.is_err() || self.state.borrow().closing {
             return false;
         }
@@ -132,11 +132,10 @@ impl Inner {
     }
 
     /// Resolves when a round has ended that began after this was called, and saw what it is asked for.
-    pub async fn next_round(&self, asked: &Cell<bool>) -> Result<()> {
-        let target = self.rounds.get() + if self.in_round.get() { 2 } else { 1 };
-        asked.set(true);
+    pub async fn next_round(&self, what: Ask) -> Result<()> {
+        let target = self.agenda.borrow_mut().ask(what);
         self.housekeeping.notify_one();
-        self.until(|state| self.rounds.get() >= target || state.closing).await
+        self.until(|state| self.agenda.borrow().rounds >= target || state.closing).await
     }
 
     /// Waits a while for uploads under way: what they replace is room as soon as they are committed.
@@ -161,28 +160,20 @@ impl Inner {
                     break;
                 }
             }
-            if !self.asked.room.get() && !self.is_due() {
+            let begun = self.agenda.borrow_mut().take(self.facts());
+            let Some(round) = begun else {
                 woken.await;
                 continue;
-            }
-            self.in_round.set(true);
-            let wanted = self.asked.room.replace(false);
+            };
             let before = self.gained_blocks();
-            let result = self.round(wanted).await;
-            self.in_round.set(false);
-            self.rounds.set(self.rounds.get() + 1);
-            if self.gained_blocks() <= before {
-                self.vain_until.set(self.state.borrow().log.last_sequence() + policy::VAIN_ENTRIES);
-            }
-            match result {
-                Ok(()) => self.full_until.set(0),
-                Err(error) if passes(&error) => {
-                    self.full_until.set(self.state.borrow().log.last_sequence() + policy::VAIN_ENTRIES);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the object store stops: it cannot look after itself");
-                    self.fail(error);
-                }
+            let result = self.round(round).await;
+            let (last_sequence, gained) = (self.state.borrow().log.last_sequence(), self.gained_blocks() > before);
+            self.agenda.borrow_mut().end(last_sequence, gained, result.is_err());
+            if let Err(error) = result
+                && !passes(&error)
+            {
+                tracing::error!(%error, "the object store stops: it cannot look after itself");
+                self.fail(error);
             }
             self.progress.notify_waiters();
             // Those who waited try again before the next round takes segments out of use.
@@ -192,21 +183,21 @@ impl Inner {
         self.progress.notify_waiters();
     }
 
-    /// One round; `wanted` when somebody waits for room.
-    async fn round(self: &Rc<Self>, wanted: bool) -> Result<()> {
+    /// One round.
+    async fn round(self: &Rc<Self>, Round { room, renewal, tidying }: Round) -> Result<()> {
         self.grow().await?;
         // Until then a replay looks at extents that are free by now.
         self.begin_opening().await?;
         self.complete_root().await?;
-        self.keep_reserve(wanted).await?;
+        self.keep_reserve(room).await?;
         let is_long = self.state.borrow().is_long();
-        if self.asked.renewal.take() || is_long {
+        if renewal || is_long {
             self.checkpoint().await?;
         }
-        if wanted || self.state.borrow().is_low() {
-            self.gain(wanted).await?;
+        if room || self.state.borrow().is_low() {
+            self.gain(room).await?;
         }
-        if self.asked.tidying.take() {
+        if tidying {
             self.tidy().await?;
         }
         Ok(())
@@ -395,7 +386,7 @@ impl Inner {
             let Some(inner) = inner.upgrade() else { return };
             // What nothing else makes free in time, where nothing happens any more.
             if !inner.state.borrow().log.must_reopen {
-                inner.asked.tidying.set(true);
+                inner.agenda.borrow_mut().ask(Ask::Tidying);
                 inner.housekeeping.notify_one();
             }
             // What became free since is looked at the next time: it has been free for as long then.

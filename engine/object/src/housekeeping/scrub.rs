@@ -3,6 +3,7 @@
 //! At its end also what only a start reads: the index of the last checkpoint, and the log behind it. What is damaged there is in
 //! memory still, and costs nothing as long as it is found before the next start, which it would keep from being one.
 
+use crate::housekeeping::agenda::Ask;
 use crate::housekeeping::checkpoint;
 use crate::known::Known;
 use crate::log::replay;
@@ -100,7 +101,7 @@ impl Inner {
             return Err(error.at("what a start reads"));
         }
         if !read_only {
-            self.next_round(&self.asked.renewal).await?;
+            self.next_round(Ask::Renewal).await?;
         }
         let what = if is_behind() { "and was written anew" } else { "and could not be written anew: do not restart" };
         Ok(Some(error.at(format_args!("what a start reads was damaged, {what}"))))

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Segments that the pool has, of the 256 that the device promises.
 const POOL: usize = 40;
 
+/// How long a segment is free before it is discarded.
+const DISCARD_AFTER: Duration = Duration::from_millis(4);
+
 /// A device that takes space by segments as it is written, as long as there is any.
 struct Thin {
     below: RefCell<Rc<dyn Block>>,
@@ -24,13 +27,20 @@ struct Thin {
     lies: Cell<bool>,
     /// Bytes of zeroes it was to write.
     zeroes_bytes: Cell<u64>,
+    /// Writes that it had no room for.
+    refused: Cell<u64>,
 }
+
+/// More than any store has reason to ask for.
+const REFUSED_MOST: u64 = 10_000;
 
 impl Thin {
     fn take(&self, offset: u64, len: u64) -> Result<()> {
         let mut taken = self.taken.borrow_mut();
         for unit in offset / u64::from(SEGMENT_BYTES)..(offset + len).div_ceil(u64::from(SEGMENT_BYTES)) {
             if !taken.contains(&unit) && taken.len() >= self.room.get() {
+                self.refused.set(self.refused.get() + 1);
+                assert!(self.refused.get() < REFUSED_MOST, "a full pool is asked again and again, without a pause");
                 return Err(Error::full("the pool is full"));
             }
             taken.insert(unit);
@@ -88,13 +98,13 @@ impl Block for Thin {
 }
 
 fn thin(disk: &SimDisk, room: usize) -> Rc<Thin> {
-    let (taken, zeroes_bytes) = (RefCell::default(), Cell::new(0));
     Rc::new(Thin {
         below: RefCell::new(disk.open()),
-        taken,
+        taken: RefCell::default(),
         room: Cell::new(room),
         lies: Cell::new(false),
-        zeroes_bytes,
+        zeroes_bytes: Cell::new(0),
+        refused: Cell::new(0),
     })
 }
 
@@ -120,7 +130,7 @@ async fn read_all(store: &Store, bucket: PartitionId, len: usize, count: u64) {
 }
 
 fn open(sim: &Sim, thin: &Rc<Thin>) -> Store {
-    let options = Options { discard_after: Some(Duration::from_millis(4)), ..Options::default() };
+    let options = Options { discard_after: Some(DISCARD_AFTER), ..Options::default() };
     let device = Rc::clone(thin) as Rc<dyn Block>;
     let store = sim.block_on(Store::open(device, sim.runtime(), options)).unwrap();
     assert_sound(&store);
@@ -214,6 +224,37 @@ fn a_store_that_cannot_write_at_all_opens_and_is_read() {
         let store = open(&sim, &thin);
         sim.block_on(read_all(&store, bucket, 7000, 50));
     }
+}
+
+/// As where a snapshot sees what the log has, and the root has been written since.
+#[test]
+fn a_full_pool_leaves_the_housekeeper_at_rest() {
+    let (sim, disk) = rig(8, 256 * u64::from(SEGMENT_BYTES));
+    let thin = thin(&disk, POOL);
+    let store = open(&sim, &thin);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for at in 0..600 {
+            store.put(bucket, format!("1000/{at}").as_bytes(), put(&bytes(at, 1000))).await.unwrap();
+        }
+        for at in (0..600).filter(|at| at % 3 > 0) {
+            store.remove(bucket, format!("1000/{at}").as_bytes(), Which::Latest).await.unwrap();
+        }
+        thin.taken.borrow_mut().retain(|unit| *unit == 0);
+        thin.room.set(0);
+        let refused = store.put(bucket, b"more", put(&bytes(7, 1000))).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Full, "{refused}");
+        let rounds = || store.inner.agenda.borrow().rounds;
+        let before = rounds();
+        sim.runtime().sleep(10 * DISCARD_AFTER).await;
+        let more = rounds() - before;
+        assert!((5..=12).contains(&more), "{more} rounds where it was asked ten times to tidy up");
+        // It goes on as soon as there is room.
+        thin.room.set(POOL);
+        sim.runtime().sleep(2 * DISCARD_AFTER).await;
+        store.put(bucket, b"more", put(&bytes(7, 1000))).await.unwrap();
+    });
+    assert_sound(&store);
 }
 
 /// What it left of the refused write is whole, and the power goes as soon as the client has heard of it.
