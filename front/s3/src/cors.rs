@@ -10,6 +10,7 @@ use crate::problem::unsupported;
 use crate::query;
 use crate::signed;
 use crate::unwelcome;
+use crate::wildcard::fits;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -178,9 +179,9 @@ fn matching<'a>(
     };
     rules.cors_rules.iter().find(|rule| {
         let headers = rule.allowed_headers.as_deref().unwrap_or_default();
-        rule.allowed_origins.iter().any(|allowed| like(allowed, origin))
+        rule.allowed_origins.iter().any(|allowed| fits(allowed, origin, None))
             && rule.allowed_methods.iter().any(|allowed| allowed == method)
-            && wanted.iter().all(|name| headers.iter().any(|allowed| like(&allowed.to_lowercase(), name)))
+            && wanted.iter().all(|name| headers.iter().any(|allowed| fits(&allowed.to_lowercase(), name, None)))
     })
 }
 
@@ -205,14 +206,6 @@ fn headers(rule: &CORSRule, origin: &HeaderValue) -> HeaderMap {
         }
     }
     headers
-}
-
-/// True when the text fits a pattern of at most one `*`.
-fn like(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((begin, end)) => text.len() >= begin.len() + end.len() && text.starts_with(begin) && text.ends_with(end),
-    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ mod signed;
 mod stall;
 mod tags;
 mod unwelcome;
+mod wildcard;
 
 pub use bucket::{Bucket, Versioning, sweep};
 pub use desk::{Asked, Desk, DeskBatch, Entry, Head, Listed, Require};
