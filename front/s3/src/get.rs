@@ -14,8 +14,8 @@ use bytes::Bytes;
 use futures::Stream;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
-use kura_block::{Buf, Bufs, Error};
-use kura_object::{Attributes, PartitionId, Stat, Store, Which};
+use kura_block::{Buf, Bufs, Kind};
+use kura_object::{Attributes, Item, PartitionId, Query, Reader, Stat, Store, Which};
 use s3s::dto::{
     ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput,
     GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StorageClass, StreamingBlob, Timestamp, TimestampFormat,
@@ -100,12 +100,7 @@ where
         let begun = async {
             // So that the first bytes are on their way while the attributes are read; only a refusal shows those.
             let wanted = |stat: &Stat| choose(stat, &Attributes::new()).unwrap_or(0..0);
-            let mut reader = match store.read_chosen(partition, &key, which, wanted).await {
-                // A delete marker that is named is there, but has nothing to read.
-                Ok(reader) if reader.stat.marker => return Err(of_marker(&reader.stat, which)),
-                Ok(reader) => reader,
-                Err(error) => return Err(missing(&store, partition, &key, which, error).await),
-            };
+            let mut reader = found(&store, partition, &key, which, wanted).await?;
             let range = choose(&reader.stat, &reader.attributes)?;
             reader.range(range.clone()).map_err(refusal)?;
             let first = reader.next().await.map_err(refusal)?;
@@ -140,18 +135,33 @@ where
     opened.await.map_err(|_| S3Error::from(crate::door::Stopped))?
 }
 
-/// Why a version cannot be read: a delete marker says so in a header.
-pub(crate) async fn missing(store: &Store, partition: PartitionId, key: &[u8], which: Which, error: Error) -> S3Error {
-    if error.kind() != kura_block::Kind::Missing {
-        return refusal(error);
+/// Opens the version that is meant, to read what `choose` says of it; where there is none to be read, a client is told why.
+pub(crate) async fn found(
+    store: &Store,
+    partition: PartitionId,
+    key: &[u8],
+    which: Which,
+    choose: impl Fn(&Stat) -> std::ops::Range<u64>,
+) -> S3Result<Reader> {
+    match store.read_chosen(partition, key, which, choose).await {
+        // A delete marker that is named is there, but has nothing to read.
+        Ok(reader) if reader.stat.marker => Err(of_marker(&reader.stat, which)),
+        Err(error) if error.kind() == Kind::Missing => Err(missing(store, partition, key, which).await),
+        read => read.map_err(refusal),
     }
-    let Some(marker) = crate::list::marker(store, partition, key, which).await else {
-        return match which {
-            Which::Latest => of_object(error),
-            _ => problem(S3ErrorCode::NoSuchVersion, "there is no such version of the object"),
-        };
-    };
-    of_marker(&marker, which)
+}
+
+/// Why there is no such version: to whoever names none, a delete marker is none.
+async fn missing(store: &Store, partition: PartitionId, key: &[u8], which: Which) -> S3Error {
+    if which != Which::Latest {
+        return problem(S3ErrorCode::NoSuchVersion, "there is no such version of the object");
+    }
+    let newest = Query { prefix: key.to_vec(), versions: true, limit: Some(1), ..Query::default() };
+    match store.list(partition, &newest).await.map(|page| page.items.into_iter().next()) {
+        Ok(Some(Item::Object { key: own, stat })) if own == key && stat.marker => of_marker(&stat, which),
+        Ok(_) => S3ErrorCode::NoSuchKey.into(),
+        Err(error) => of_object(error),
+    }
 }
 
 /// What a client is told of a delete marker: it says what it is in a header.
@@ -266,6 +276,21 @@ fn content_range(range: &std::ops::Range<u64>, stat: &Stat) -> String {
 }
 
 impl Service {
+    /// What is known of a version, and its attributes.
+    pub(crate) async fn known(
+        &self,
+        bucket: &Bucket,
+        key: String,
+        version: Option<String>,
+    ) -> S3Result<(Stat, Attributes)> {
+        let (partition, which) = (bucket.id, which(version.as_deref())?);
+        let look = async move |store: Store| {
+            let mut reader = found(&store, partition, key.as_bytes(), which, |_| 0..0).await?;
+            Ok((reader.stat.clone(), std::mem::take(&mut reader.attributes)))
+        };
+        bucket.way().ask(look).await
+    }
+
     pub(crate) async fn get(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = request.input;
         let bucket = self.directory.bucket(&input.bucket).await?;

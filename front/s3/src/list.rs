@@ -4,7 +4,7 @@ use crate::bucket::Bucket;
 use crate::meta::{etag, timestamp, version, version_id, version_text};
 use crate::problem::{problem, refusal};
 use crate::service::Service;
-use kura_object::{After, Item, Page, PartitionId, Query, Stat, Store, Version, Which};
+use kura_object::{After, Item, Page, Query, Store, Version};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use s3s::dto::{
     CommonPrefix, DeleteMarkerEntry, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput,
@@ -61,29 +61,6 @@ pub(crate) fn count(items: usize) -> i32 {
 /// Whom everything belongs to: keys are no accounts.
 pub(crate) fn owner() -> Owner {
     Owner { display_name: Some("kura".to_owned()), id: Some("kura".to_owned()) }
-}
-
-/// The delete marker that a version is, if it is one.
-pub(crate) async fn marker(store: &Store, partition: PartitionId, key: &[u8], which: Which) -> Option<Stat> {
-    let mut query = Query { prefix: key.to_vec(), versions: true, ..Query::default() };
-    loop {
-        let page = store.list(partition, &query).await.ok()?;
-        for item in page.items {
-            let Item::Object { key: found, stat } = item else { continue };
-            let is_meant = match which {
-                Which::Latest => stat.latest,
-                Which::Unversioned => stat.unversioned,
-                Which::Version { .. } => stat.which() == which,
-            };
-            if found != key {
-                return None;
-            }
-            if is_meant {
-                return stat.marker.then_some(stat);
-            }
-        }
-        query.after = page.next?;
-    }
 }
 
 /// Where a page begins, as a client carries it to the next request.

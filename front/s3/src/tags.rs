@@ -1,10 +1,11 @@
 //! Tags of objects and buckets.
 
 use crate::bucket::{Setting, to_xml};
+use crate::get::found;
 use crate::meta::{TAGGING, text, version_id, which};
 use crate::problem::problem;
 use crate::service::Service;
-use kura_object::{Attributes, Batch, PartitionId, Stat, Store, Which};
+use kura_object::{Attributes, Batch, Stat, Store};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -86,7 +87,7 @@ impl Service {
         let which = which(version.as_deref())?;
         let partition = bucket.id;
         let set = async move |store: Store| {
-            known_in(&store, partition, key.as_bytes(), which).await?;
+            found(&store, partition, key.as_bytes(), which, |_| 0..0).await?;
             let mut batch = Batch::new();
             batch.set_attributes(partition, key.as_bytes(), which, vec![(TAGGING.to_owned(), tags)]);
             store.commit(batch).await.map_err(crate::problem::of_object)
@@ -148,27 +149,6 @@ impl Service {
         let bucket = self.directory.bucket(&request.input.bucket).await?;
         let tags = bucket.tags.clone().ok_or(S3ErrorCode::NoSuchTagSet)?;
         Ok(S3Response::new(GetBucketTaggingOutput { tag_set: tags.tag_set }))
-    }
-
-    /// What is known of a version, and its attributes.
-    pub(crate) async fn known(
-        &self,
-        bucket: &crate::Bucket,
-        key: String,
-        version: Option<String>,
-    ) -> S3Result<(Stat, Attributes)> {
-        let (partition, key, which) = (bucket.id, key.into_bytes(), which(version.as_deref())?);
-        let look = async move |store: Store| known_in(&store, partition, &key, which).await;
-        bucket.way().ask(look).await
-    }
-}
-
-/// What is known of a version, and its attributes: none of a delete marker.
-async fn known_in(store: &Store, partition: PartitionId, key: &[u8], which: Which) -> S3Result<(Stat, Attributes)> {
-    match store.attributes(partition, key, which).await {
-        Ok((stat, _)) if stat.marker => Err(crate::get::of_marker(&stat, which)),
-        Ok(known) => Ok(known),
-        Err(error) => Err(crate::get::missing(store, partition, key, which, error).await),
     }
 }
 

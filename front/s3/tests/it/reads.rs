@@ -2,8 +2,12 @@
 
 use crate::asked::{ask, open_service};
 use crate::conditions::{code, refused};
-use crate::fuzz_body::set_policy;
-use crate::local::run;
+use crate::fuzz_body::{open_to_all, set_policy};
+use crate::local::{Memory, directory_on, run};
+use futures::future::join;
+use kura_s3::Service;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A policy that lets everybody do everything with objects but this.
 fn all_but(denied: &str) -> String {
@@ -100,6 +104,46 @@ fn a_delete_marker_takes_no_tags() {
         assert_eq!(code(&service, &format!("PUT {line}"), "", tags).await, refused(405, "MethodNotAllowed"));
         assert_eq!(code(&service, &format!("DELETE {line}"), "", b"").await, refused(405, "MethodNotAllowed"));
         assert_eq!(code(&service, "PUT /demo/a?tagging", "", tags).await, refused(404, "NoSuchKey"));
+    });
+}
+
+/// A list of the versions that are there would wait for what is being written.
+#[test]
+fn a_version_that_is_not_there_is_looked_for_in_its_place_alone() {
+    run(async {
+        let device = Memory::new();
+        let (directory, _store) = directory_on(&device).await;
+        let service = Service::new(directory);
+        open_to_all(&service).await;
+        let versioning = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+        assert_eq!(ask(&service, "PUT /demo?versioning", "", versioning).await.status, 200);
+        let version = ask(&service, "PUT /demo/a", "", b"a").await.header("x-amz-version-id").expect("one").to_owned();
+        ask(&service, "DELETE /demo/a", "", b"").await;
+        assert_eq!(ask(&service, &format!("DELETE /demo/a?versionId={version}"), "", b"").await.status, 204);
+        device.stall(true);
+        let put = ask(&service, "PUT /demo/b", "", b"b");
+        let looked = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let begun = Instant::now();
+            for line in ["GET /demo/a?", "GET /demo/a?tagging&", "GET /demo/a?attributes&"] {
+                let line = format!("{line}versionId={version}");
+                let answer = code(&service, &line, "x-amz-object-attributes: ETag\r\n", b"").await;
+                assert_eq!(answer, refused(404, "NoSuchVersion"), "{line}");
+            }
+            assert_eq!(ask(&service, &format!("HEAD /demo/a?versionId={version}"), "", b"").await.status, 404);
+            assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waits for a put");
+        };
+        assert_eq!(join(put, looked).await.0.status, 503);
+        device.stall(false);
+        // Who names none is told of the delete marker that is the newest.
+        for line in ["GET /demo/a", "HEAD /demo/a", "GET /demo/a?tagging"] {
+            let answer = ask(&service, line, "", b"").await;
+            assert_eq!((answer.status, answer.header("x-amz-delete-marker")), (404, Some("true")), "{line}");
+        }
+        // That is no shorter key's.
+        ask(&service, "DELETE /demo/longer", "", b"").await;
+        let answer = ask(&service, "GET /demo/long", "", b"").await;
+        assert_eq!((answer.status, answer.header("x-amz-delete-marker")), (404, None));
     });
 }
 
