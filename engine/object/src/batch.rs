@@ -58,7 +58,7 @@ pub(crate) struct Named {
 }
 
 /// Changes that happen together or not at all. Conditions are held against the store as it is before the batch. A key
-/// may be named by one change only, but for removals of different versions of it.
+/// may be named by one change only, but for removals of different versions of it. Puts that follow one another get numbers that do.
 #[derive(Default)]
 pub struct Batch {
     pub(crate) conditions: Vec<(PartitionId, Vec<u8>, Condition)>,

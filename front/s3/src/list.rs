@@ -89,7 +89,7 @@ pub(crate) fn of_token(token: &str) -> S3Result<After> {
     after.ok_or_else(|| problem(S3ErrorCode::InvalidArgument, "the continuation token is not one that was given here"))
 }
 
-fn after_key(key: Option<&String>) -> After {
+pub(crate) fn after_key(key: Option<&String>) -> After {
     key.filter(|key| !key.is_empty()).map_or(After::Nothing, |key| After::Key(key.clone().into_bytes()))
 }
 

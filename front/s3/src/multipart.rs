@@ -78,27 +78,30 @@ async fn partition_made(store: &Store, bucket: &str) -> Result<PartitionId> {
     }
 }
 
-fn entries(partition: PartitionId, items: Vec<Item>) -> impl Iterator<Item = UploadEntry> {
-    items.into_iter().filter_map(move |item| match item {
-        Item::Object { key, stat } => {
-            Some(UploadEntry { id: stat.tag.clone(), key, begun_ms: stat.modified_ms, stat, partition })
-        }
-        Item::Prefix(_) => None,
-    })
+/// Between the pages of a walk over many: each is in memory already, and waits for nothing by itself.
+async fn others_go_on() {
+    tokio::task::yield_now().await;
 }
 
-/// A bucket's uploads under way.
-pub(crate) async fn uploads_under_way(store: &Store, bucket: &str) -> Result<Vec<UploadEntry>> {
-    let Some(partition) = partition(store, bucket).await? else { return Ok(Vec::new()) };
-    let mut all = Vec::new();
+/// Goes through a bucket's uploads under way, a page in memory at a time.
+pub(crate) async fn each_upload(
+    store: &Store,
+    bucket: &str,
+    mut see: impl AsyncFnMut(UploadEntry) -> Result<()>,
+) -> Result<()> {
+    let Some(partition) = partition(store, bucket).await? else { return Ok(()) };
     let mut query = Query { versions: true, ..Query::default() };
     loop {
         let page = store.list(partition, &query).await?;
-        all.extend(entries(partition, page.items));
+        for item in page.items {
+            let Item::Object { key, stat } = item else { continue };
+            see(UploadEntry { id: stat.tag.clone(), key, begun_ms: stat.modified_ms, stat, partition }).await?;
+        }
         match page.next {
             Some(after) => query.after = after,
-            None => return Ok(all),
+            None => return Ok(()),
         }
+        others_go_on().await;
     }
 }
 
@@ -107,9 +110,7 @@ pub(crate) async fn forget_uploads(store: &Store, bucket: &str, home: &Home) -> 
     if partition(store, bucket).await?.is_none() {
         return Ok(());
     }
-    for upload in uploads_under_way(store, bucket).await? {
-        abort_upload(store, home, &upload).await?;
-    }
+    each_upload(store, bucket, async |upload| abort_upload(store, home, &upload).await).await?;
     store.remove_partition(&partition_name(bucket)).await
 }
 
@@ -150,24 +151,29 @@ pub(crate) async fn find(store: &Store, parts: PartitionId, bucket: &Bucket, key
     let is_meant = attributes.get(BUCKET).is_some_and(|name| name == bucket.name.as_bytes())
         && attributes.get(KEY).is_some_and(|name| name == key);
     let partition = partition(store, &bucket.name).await.map_err(refusal)?.filter(|_| is_meant).ok_or_else(gone)?;
-    let entry = entry_of(store, partition, key, id.as_bytes()).await?.ok_or_else(gone)?;
-    Ok(Found { entry: UploadEntry { begun_ms: stat.modified_ms, ..entry }, attributes })
+    let entry = entry_of(store, partition, key, id.as_bytes(), &stat).await?.ok_or_else(gone)?;
+    Ok(Found { entry, attributes })
 }
 
-/// The entry of an upload of this key, if it is there.
-async fn entry_of(store: &Store, partition: PartitionId, key: &[u8], id: &[u8]) -> S3Result<Option<UploadEntry>> {
-    let mut query = Query { prefix: key.to_vec(), versions: true, ..Query::default() };
-    loop {
-        let mut page = store.list(partition, &query).await.map_err(refusal)?;
-        // The key's own come first: those of longer ones need not be looked through.
-        if page.items.iter().any(|item| !matches!(item, Item::Object { key: own, .. } if own == key)) {
-            page.next = None;
-        }
-        let found = entries(partition, page.items).find(|entry| entry.id == id && entry.key == key);
-        match (found, page.next) {
-            (None, Some(after)) => query.after = after,
-            (found, _) => return Ok(found),
-        }
+/// The entry of an upload of this key, if it is there: put right behind the upload, in one batch, it has the number behind its.
+async fn entry_of(
+    store: &Store,
+    partition: PartitionId,
+    key: &[u8],
+    id: &[u8],
+    upload: &Stat,
+) -> S3Result<Option<UploadEntry>> {
+    let which = Which::Version { number: Version(upload.version.0 + 1), modified_ms: upload.modified_ms };
+    match store.stat(partition, key, which).await {
+        Ok(stat) => Ok((stat.tag == id).then(|| UploadEntry {
+            id: id.to_vec(),
+            key: key.to_vec(),
+            begun_ms: stat.modified_ms,
+            stat,
+            partition,
+        })),
+        Err(error) if error.kind() == Kind::Missing => Ok(None),
+        Err(error) => Err(refusal(error)),
     }
 }
 
@@ -250,6 +256,7 @@ impl Service {
             let mut batch = Batch::new();
             // Whoever deletes the bucket removes what it has of uploads: behind that, none begins.
             batch.require(bucket.id, &key, Condition::Partition);
+            // In this order: `entry_of` counts on it.
             batch.put(parts, &upload, Put { attributes, modified_ms, ..Put::default() });
             batch.put(partition, &key, Put { tag: upload, modified_ms, versioned: true, ..Put::default() });
             store.commit(batch).await.map_err(|error| of_commit(error, false))
@@ -417,33 +424,34 @@ async fn completed(
 }
 
 impl Directory {
-    /// A page of a bucket's uploads under way, a key's oldest first as in S3, and whether there are more.
-    pub(crate) async fn uploads_page(&self, bucket: &Bucket, mut query: Query) -> S3Result<(Vec<Item>, bool)> {
+    /// A page of a bucket's uploads under way, a key's oldest first as in S3, and whether there are more. It goes on behind the
+    /// upload `behind` of the key that `query` goes on behind, where one is named.
+    pub(crate) async fn uploads_page(
+        &self,
+        bucket: &Bucket,
+        mut query: Query,
+        behind: Option<String>,
+    ) -> S3Result<(Vec<Item>, bool)> {
         let name = bucket.name.clone();
         let limit = query.limit.unwrap_or_default();
         query.versions = true;
         let list = async move |store: Store| {
             let found = partition(&store, &name).await.map_err(refusal)?;
             let Some(partition) = found.filter(|_| limit > 0) else { return Ok((Vec::new(), false)) };
-            let mut items = Vec::new();
-            if let After::Key(marker) = &query.after
-                && let Some((key, id)) = split_marker(marker)
-            {
-                items = of_key(&store, partition, &query, &key).await?;
-                // Where it is gone, all of the key are listed again: better twice than never.
-                let met = items.iter().position(|item| matches!(item, Item::Object { stat, .. } if stat.tag == id));
-                items.truncate(met.unwrap_or(items.len()));
-                query.after = After::Key(key);
-            }
             // One more than there is room for.
-            query.limit = Some((limit + 1).saturating_sub(items.len()));
+            let most = limit + 1;
+            let mut items = Vec::new();
+            if let (After::Key(key), Some(id)) = (&query.after, &behind) {
+                items = of_key(&store, partition, &query, key, id, most).await?;
+            }
+            query.limit = Some(most.saturating_sub(items.len()));
             let page = store.list(partition, &query).await.map_err(refusal)?;
             let last = page.items.last().filter(|_| page.next.is_some()).cloned();
             items.extend(page.items);
             if let Some(Item::Object { key, .. }) = last {
                 // The oldest of it are not in the page.
                 items.retain(|item| !is_of(item, &key));
-                items.extend(of_key(&store, partition, &query, &key).await?);
+                items.extend(of_key(&store, partition, &query, &key, "", most).await?);
             }
             for own in items.chunk_by_mut(|one, next| matches!(one, Item::Object { key, .. } if is_of(next, key))) {
                 own.reverse();
@@ -460,33 +468,30 @@ fn is_of(item: &Item, key: &[u8]) -> bool {
     matches!(item, Item::Object { key: own, .. } if own == key)
 }
 
-/// All that a list shows of a key, the newest first.
-async fn of_key(store: &Store, partition: PartitionId, query: &Query, key: &[u8]) -> S3Result<Vec<Item>> {
+/// What a list shows of a key that was begun behind the upload `behind`: the oldest `most`, the newest of them first. Where that
+/// upload is gone, or none, it is the oldest of all: better twice than never.
+async fn of_key(
+    store: &Store,
+    partition: PartitionId,
+    query: &Query,
+    key: &[u8],
+    behind: &str,
+    most: usize,
+) -> S3Result<Vec<Item>> {
     let after = After::Version(key.to_vec(), Version(u64::MAX));
     let mut query = Query { after, limit: None, ..query.clone() };
-    let mut all = Vec::new();
+    let is_newer =
+        |item: &Item| matches!(item, Item::Object { key: own, stat } if own == key && stat.tag != behind.as_bytes());
+    let mut oldest = Vec::new();
     loop {
         let page = store.list(partition, &query).await.map_err(refusal)?;
-        let is_whole = page.items.iter().all(|item| is_of(item, key));
-        all.extend(page.items.into_iter().take_while(|item| is_of(item, key)));
+        let is_whole = page.items.iter().all(is_newer);
+        oldest.extend(page.items.into_iter().take_while(is_newer));
+        oldest.drain(..oldest.len().saturating_sub(most));
         match page.next {
             Some(after) if is_whole => query.after = after,
-            _ => return Ok(all),
+            _ => return Ok(oldest),
         }
-    }
-}
-
-/// A key and an upload's identifier behind it, as [`joined_marker`] writes them.
-fn split_marker(marker: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let at = marker.len().checked_sub(34)?;
-    let (key, id) = marker.split_at(at);
-    id.strip_prefix(&[0xff, 0xff]).map(|id| (key.to_vec(), id.to_vec()))
-}
-
-/// Where a list goes on behind an upload; no key has these bytes, for keys are UTF-8.
-pub(crate) fn joined_marker(key: &str, id: Option<&str>) -> After {
-    match id.filter(|id| id.len() == 32) {
-        Some(id) => After::Key([key.as_bytes(), &[0xff, 0xff], id.as_bytes()].concat()),
-        None => After::Key(key.as_bytes().to_vec()),
+        others_go_on().await;
     }
 }

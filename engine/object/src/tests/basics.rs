@@ -82,6 +82,25 @@ fn a_store_that_is_to_be_read_only_refuses_every_change() {
 }
 
 #[test]
+fn puts_that_follow_one_another_get_numbers_that_do() {
+    let (sim, disk) = rig(1, 16 << 20);
+    let store = open(&sim, &disk);
+    sim.block_on(async {
+        let bucket = bucket(&store).await;
+        for versioned in [false, true] {
+            let mut batch = Batch::new();
+            batch.require(bucket, b"a", Condition::Partition);
+            for key in [b"b", b"a", b"c"] {
+                batch.put(bucket, key, Put { versioned, ..put(b"x") });
+            }
+            let changed = store.commit(batch).await.unwrap();
+            let numbers: Vec<u64> = changed.into_iter().map(|changed| changed.now.unwrap().version.0).collect();
+            assert_eq!(numbers, [numbers[0], numbers[0] + 1, numbers[0] + 2]);
+        }
+    });
+}
+
+#[test]
 fn a_batch_whose_condition_does_not_hold_does_nothing() {
     let (sim, disk) = rig(2, 16 << 20);
     let store = open(&sim, &disk);

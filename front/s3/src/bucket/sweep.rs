@@ -6,7 +6,7 @@ use crate::bucket::lifecycle::{Facts, Fate, aborts, asks_for_tags, fate};
 use crate::delete::delete;
 use crate::directory::{Directory, now_ms};
 use crate::multipart::parts::parts_of;
-use crate::multipart::{abort_upload, uploads_under_way};
+use crate::multipart::{UploadEntry, abort_upload, each_upload};
 use crate::tags;
 use kura_block::{Error, Kind, Result};
 use kura_object::{After, Batch, Condition, Item, Page, PartitionId, Query, Stat, Store, Which};
@@ -64,12 +64,14 @@ async fn sweep_bucket(directory: &Directory, name: &str, stop: &watch::Receiver<
 async fn sweep_uploads(store: &Store, bucket: &Bucket, stop: &watch::Receiver<bool>) -> Result<()> {
     let Some(rules) = &bucket.lifecycle else { return Ok(()) };
     let mut left = Left::default();
-    for upload in uploads_under_way(store, &bucket.name).await? {
+    let see = async |upload: UploadEntry| {
         let aborts = aborts(rules, &String::from_utf8_lossy(&upload.key), upload.begun_ms, now_ms());
         if aborts && !*stop.borrow() {
             left.note(&upload.key, abort_upload(store, &bucket.home, &upload).await);
         }
-    }
+        Ok(())
+    };
+    each_upload(store, &bucket.name, see).await?;
     left.tell(bucket);
     Ok(())
 }

@@ -1,13 +1,12 @@
 //! The parts of an upload: listed, and put together into an object.
 
-use crate::list::{Encoding, count, owner, page_limit};
+use crate::list::{Encoding, after_key, count, owner, page_limit};
 use crate::meta::{self, etag, hex, show_checksums, timestamp};
-use crate::multipart::joined_marker;
 use crate::problem::{problem, refusal, unsupported};
 use crate::service::Service;
 use crc_fast::{CrcAlgorithm, checksum_combine};
 use kura_block::Result;
-use kura_object::{After, Attributes, Item, PartitionId, Query, Stat, Store, Which};
+use kura_object::{Attributes, Item, PartitionId, Query, Stat, Store, Which};
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Md5, Sha1, Sha256};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -319,14 +318,12 @@ impl Service {
         let query = Query {
             prefix: input.prefix.clone().unwrap_or_default().into_bytes(),
             delimiter: input.delimiter.clone().map(String::into_bytes),
-            after: match &input.key_marker {
-                Some(key) if !key.is_empty() => joined_marker(key, input.upload_id_marker.as_deref()),
-                _ => After::Nothing,
-            },
+            after: after_key(input.key_marker.as_ref()),
             limit: Some(limit),
             versions: true,
         };
-        let (items, more) = self.directory.uploads_page(&bucket, query).await?;
+        let behind = input.upload_id_marker.clone().filter(|id| !id.is_empty());
+        let (items, more) = self.directory.uploads_page(&bucket, query, behind).await?;
         let prefixes = items.iter().filter_map(|item| match item {
             Item::Prefix(prefix) => Some(CommonPrefix { prefix: Some(encoding.write(prefix)) }),
             Item::Object { .. } => None,

@@ -2,12 +2,15 @@
 
 use crate::asked::{Answer, ask, open_service};
 use crate::fuzz_body::open_to_all;
-use crate::local::run;
+use crate::local::{Memory, directory_on, run};
 use crate::rules::follow;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use kura_object::{Put, Query, Store};
 use kura_s3::Service;
 use s3s::crypto::{Checksum as _, Crc32, Md5};
+use std::cell::Cell;
+use std::time::Duration;
+use tokio::time::Instant;
 
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     let at = text.find(begin).expect("it is there") + begin.len();
@@ -86,7 +89,7 @@ fn parts_that_come_while_an_upload_ends_neither_mix_nor_stay() {
                     complete(&service, &id, None).await
                 }
             };
-            let (ended, parts) = futures::future::join(end(), join_all((2..12).map(&put))).await;
+            let (ended, parts) = join(end(), join_all((2..12).map(&put))).await;
             for part in parts {
                 assert!(matches!(part.status, 200 | 404), "{part:?}");
                 refused += usize::from(part.status == 404);
@@ -115,7 +118,7 @@ fn an_upload_of_a_bucket_that_goes_leaves_nothing() {
         let service = Service::new(std::sync::Arc::clone(&directory));
         open_to_all(&service).await;
         let begins = join_all((0..8).map(|_| ask(&service, "POST /demo/m?uploads", "", b"")));
-        let (deleted, begun) = futures::future::join(directory.delete_bucket("demo"), begins).await;
+        let (deleted, begun) = join(directory.delete_bucket("demo"), begins).await;
         deleted.expect("the bucket was empty");
         assert!(begun.iter().all(|answer| matches!(answer.status, 200 | 403 | 404)), "{begun:?}");
         assert_eq!(left(&store).await, 0);
@@ -156,12 +159,7 @@ fn a_list_of_uploads_loses_none() {
     run(async {
         let (service, store) = open_service().await;
         let oldest = begin(&service).await;
-        let uploads = store.partition(b".uploads/demo").await.expect("uploads").id;
-        let begun = (0..2100).map(|number| {
-            let tag = format!("{number:032x}").into_bytes();
-            store.put(uploads, b"m", Put { tag, modified_ms: 1, versioned: true, ..Put::default() })
-        });
-        assert!(join_all(begun).await.iter().all(Result::is_ok));
+        begin_many(&store, 2100).await;
         let page = async |more: &str| {
             let text = ask(&service, &format!("GET /demo?uploads{more}"), "", b"").await.text();
             let ids: Vec<String> = text.split("<UploadId>").skip(1).map(|rest| rest[..32].to_owned()).collect();
@@ -187,6 +185,73 @@ fn a_list_of_uploads_loses_none() {
         assert_eq!(ask(&service, &format!("DELETE /demo/m?uploadId={oldest}"), "", b"").await.status, 204);
         let (next, _) = page(&marker.expect("there are more")).await;
         assert_eq!(next, all[1..=1000]);
+    });
+}
+
+/// Puts uploads of the key `m` beside those that clients began.
+async fn begin_many(store: &Store, count: u64) {
+    let uploads = store.partition(b".uploads/demo").await.expect("uploads").id;
+    let begun = (0..count).map(|number| {
+        let tag = format!("{number:032x}").into_bytes();
+        store.put(uploads, b"m", Put { tag, modified_ms: 1, versioned: true, ..Put::default() })
+    });
+    assert!(join_all(begun).await.iter().all(Result::is_ok));
+}
+
+/// A list of the key's uploads would wait for what is being written.
+#[test]
+fn an_upload_is_looked_for_in_its_place_alone() {
+    run(async {
+        let device = Memory::new();
+        let (directory, store) = directory_on(&device).await;
+        let service = Service::new(directory);
+        open_to_all(&service).await;
+        let answer = ask(&service, "POST /demo/m?uploads", "x-amz-checksum-algorithm: CRC32\r\n", b"").await;
+        let id = between(&answer.text(), "<UploadId>", "</UploadId>").to_owned();
+        begin_many(&store, 1100).await;
+        device.stall(true);
+        let put = ask(&service, "PUT /demo/b", "", b"b");
+        let found = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let begun = Instant::now();
+            let sha1 = "x-amz-checksum-sha1: qvTGHdzF6KLavt4PO0gs2a6pQ00=\r\n";
+            for (key, id, status) in [("m", &id, 400), ("n", &id, 404), ("m", &"0".repeat(32), 404)] {
+                let line = format!("PUT /demo/{key}?partNumber=1&uploadId={id}");
+                assert_eq!(ask(&service, &line, sha1, b"hello").await.status, status, "{line}");
+            }
+            assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waits for a put");
+        };
+        assert_eq!(join(put, found).await.0.status, 503);
+        device.stall(false);
+        assert_eq!(ask(&service, &format!("DELETE /demo/m?uploadId={id}"), "", b"").await.status, 204);
+        assert_eq!(ask(&service, &format!("DELETE /demo/m?uploadId={id}"), "", b"").await.status, 404);
+        assert_eq!(left(&store).await, 1000, "a page of the others");
+    });
+}
+
+#[test]
+fn others_go_on_while_very_many_uploads_are_gone_through() {
+    run(async {
+        let (service, store) = open_service().await;
+        begin(&service).await;
+        let turns = async || {
+            let count = Cell::new(0);
+            let others = async {
+                loop {
+                    tokio::task::yield_now().await;
+                    count.set(count.get() + 1);
+                }
+            };
+            tokio::select! {
+                page = ask(&service, "GET /demo?uploads&max-uploads=1", "", b"") => assert_eq!(page.status, 200),
+                () = others => unreachable!("they go on for ever"),
+            }
+            count.get()
+        };
+        let few = turns().await;
+        begin_many(&store, 9000).await;
+        let many = turns().await;
+        assert!(many >= few + 8, "{few} turns of others, and {many} while nine pages are gone through");
     });
 }
 
