@@ -3,8 +3,9 @@
 use crate::body::digest::{Digest, Said};
 use crate::body::take_in::{Incoming, take_in};
 use crate::bucket::Bucket;
+use crate::checksums::{ALGORITHMS, show_checksums};
 use crate::get::{Conditions, Opened};
-use crate::meta::{EXPIRES, REDIRECT, TAGGING, etag, kept_headers, show_checksums, timestamp, version_id, which};
+use crate::meta::{EXPIRES, REDIRECT, TAGGING, etag, kept_headers, timestamp, version_id, which};
 use crate::multipart::store_part;
 use crate::past::bucket_of;
 use crate::problem::{problem, unsupported};
@@ -185,6 +186,6 @@ fn kept_of(attributes: &Attributes) -> Attributes {
 
 /// The algorithm of the source's checksum.
 fn algorithm_of(attributes: &Attributes) -> Option<String> {
-    let named = attributes.keys().filter_map(|name| name.strip_prefix("x-amz-checksum-"));
-    named.filter(|name| *name != "type").map(str::to_owned).next()
+    let kept = ALGORITHMS.iter().find(|algorithm| attributes.contains_key(algorithm.header));
+    kept.map(|algorithm| algorithm.name.to_owned())
 }

@@ -1,9 +1,8 @@
 //! Reading an object: what is known of it, and its bytes.
 
 use crate::bucket::Bucket;
-use crate::meta::{
-    checksum, checksum_type, etag, parts_count, show_checksums, show_headers, timestamp, version_id, which,
-};
+use crate::checksums::show_checksums;
+use crate::meta::{checksum, checksum_type, etag, parts_count, show_headers, timestamp, version_id, which};
 use crate::meters;
 use crate::problem::{of_object, problem, refusal, stopped, unsupported};
 use crate::put::precondition_failed;

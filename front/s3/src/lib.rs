@@ -29,6 +29,7 @@ mod access;
 mod alive;
 mod body;
 mod bucket;
+mod checksums;
 mod copy;
 mod cors;
 mod delete;

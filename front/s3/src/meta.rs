@@ -3,6 +3,7 @@
 //! Attributes have the names of S3's headers: `content-type`, `x-amz-meta-color`, `x-amz-checksum-crc32`. The tag, which
 //! lists show without a read, is the `ETag`: 16 bytes of MD5, then, of an upload in parts, their number in 2 bytes.
 
+use crate::checksums::{checksum_of, values};
 use crate::problem::problem;
 use kura_object::{Attributes, Stat, Version, Which};
 use s3s::dto::{Checksum, ChecksumType, ETag, Metadata, Timestamp, TimestampFormat};
@@ -54,19 +55,7 @@ macro_rules! show_headers {
     }};
 }
 
-/// Shows the checksums that were kept in an output of S3's.
-macro_rules! show_checksums {
-    ($output:expr, $checksum:expr) => {{
-        let (output, checksum): (_, s3s::dto::Checksum) = (&mut $output, $checksum);
-        output.checksum_crc32 = checksum.checksum_crc32;
-        output.checksum_crc32c = checksum.checksum_crc32c;
-        output.checksum_crc64nvme = checksum.checksum_crc64nvme;
-        output.checksum_sha1 = checksum.checksum_sha1;
-        output.checksum_sha256 = checksum.checksum_sha256;
-    }};
-}
-
-pub(crate) use {kept_headers, show_checksums, show_headers};
+pub(crate) use {kept_headers, show_headers};
 
 /// Attributes of these headers and the user's own metadata.
 pub(crate) fn keep(
@@ -126,27 +115,12 @@ pub(crate) fn user(attributes: &Attributes) -> Option<Metadata> {
 
 /// The attributes that checksums are kept as.
 pub(crate) fn of_checksum(checksum: &Checksum) -> Attributes {
-    let named = [
-        ("x-amz-checksum-crc32", &checksum.checksum_crc32),
-        ("x-amz-checksum-crc32c", &checksum.checksum_crc32c),
-        ("x-amz-checksum-crc64nvme", &checksum.checksum_crc64nvme),
-        ("x-amz-checksum-sha1", &checksum.checksum_sha1),
-        ("x-amz-checksum-sha256", &checksum.checksum_sha256),
-    ];
-    let kept = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?.into_bytes())));
-    kept.collect()
+    values(checksum).map(|(algorithm, value)| (algorithm.header.to_owned(), value.clone().into_bytes())).collect()
 }
 
 /// The checksums that were kept.
 pub(crate) fn checksum(attributes: &Attributes) -> Checksum {
-    Checksum {
-        checksum_crc32: text(attributes, "x-amz-checksum-crc32"),
-        checksum_crc32c: text(attributes, "x-amz-checksum-crc32c"),
-        checksum_crc64nvme: text(attributes, "x-amz-checksum-crc64nvme"),
-        checksum_sha1: text(attributes, "x-amz-checksum-sha1"),
-        checksum_sha256: text(attributes, "x-amz-checksum-sha256"),
-        checksum_type: None,
-    }
+    checksum_of(|header| text(attributes, header))
 }
 
 /// What kind of checksum was kept.

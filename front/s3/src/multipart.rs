@@ -14,8 +14,9 @@ use crate::body::digest::{Digest, said};
 use crate::body::take_in::{Incoming, length_of, refuse_framed, take_in};
 use crate::bucket::sweep::{PARTS, remove_lost};
 use crate::bucket::{Bucket, Home};
+use crate::checksums::{said_checksums, show_checksums};
 use crate::directory::{Directory, now_ms};
-use crate::meta::{self, etag, kept_headers, show_checksums};
+use crate::meta::{self, etag, kept_headers};
 use crate::problem::{problem, refusal};
 use crate::put::{Guard, Stored, Target, committed, of_commit, refuse_unsupported};
 use crate::service::Service;
@@ -309,15 +310,8 @@ impl Service {
     ) -> Answer<CompleteMultipartUploadOutput> {
         let input = request.input;
         let bucket = self.directory.bucket(&input.bucket).await?;
+        let checksum = said_checksums!(input);
         let asked = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
-        let checksum = Checksum {
-            checksum_crc32: input.checksum_crc32,
-            checksum_crc32c: input.checksum_crc32c,
-            checksum_crc64nvme: input.checksum_crc64nvme,
-            checksum_sha1: input.checksum_sha1,
-            checksum_sha256: input.checksum_sha256,
-            checksum_type: None,
-        };
         let said = Stated { checksum, size_bytes: input.mpu_object_size };
         let guard = Guard { if_match: input.if_match, if_none_match: input.if_none_match };
         let home = bucket.home.clone();

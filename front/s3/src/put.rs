@@ -3,8 +3,9 @@
 use crate::body::digest::{Digest, Digested, said};
 use crate::body::take_in::{Incoming, length_of, refuse_framed, take_in};
 use crate::bucket::{Bucket, Versioning};
+use crate::checksums::show_checksums;
 use crate::directory::now_ms;
-use crate::meta::{etag, kept_headers, of_checksum, show_checksums, version_id};
+use crate::meta::{etag, kept_headers, of_checksum, version_id};
 use crate::problem::{custom, of_object, problem, refusal, unsupported};
 use crate::service::Service;
 use crate::tags;

@@ -1,17 +1,13 @@
 //! What a body hashes to, held against what its sender said. Done on the doors' thread, as the bytes come.
 
 use crate::body::md5::{Md5, Sum};
-use crate::meta::of_checksum;
+use crate::checksums::{ALGORITHMS, Algorithm, CHECKSUM, checksum_of, values};
 use crate::problem::{custom, problem};
 use hyper::{HeaderMap, StatusCode};
 use kura_block::Buf;
 use s3s::checksum::ChecksumHasher;
-use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::dto::Checksum;
 use s3s::{S3ErrorCode, S3Result, TrailingHeaders};
-
-/// Before an algorithm in the name of a header.
-const CHECKSUM: &str = "x-amz-checksum-";
 
 /// What a sender says of a body.
 #[derive(Default)]
@@ -34,14 +30,7 @@ macro_rules! said {
         let request = &mut $request;
         $crate::body::digest::Said {
             md5: request.input.content_md5.take(),
-            checksum: s3s::dto::Checksum {
-                checksum_crc32: request.input.checksum_crc32.take(),
-                checksum_crc32c: request.input.checksum_crc32c.take(),
-                checksum_crc64nvme: request.input.checksum_crc64nvme.take(),
-                checksum_sha1: request.input.checksum_sha1.take(),
-                checksum_sha256: request.input.checksum_sha256.take(),
-                checksum_type: None,
-            },
+            checksum: $crate::checksums::said_checksums!(request.input),
             algorithm: $crate::body::digest::announced(
                 &request.headers,
                 request.input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()),
@@ -86,40 +75,26 @@ impl Said {
     /// What a request's head says of its body, apart from checksums in its trailer.
     pub fn of_headers(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let checksum = Checksum {
-            checksum_crc32: text("x-amz-checksum-crc32"),
-            checksum_crc32c: text("x-amz-checksum-crc32c"),
-            checksum_crc64nvme: text("x-amz-checksum-crc64nvme"),
-            checksum_sha1: text("x-amz-checksum-sha1"),
-            checksum_sha256: text("x-amz-checksum-sha256"),
-            checksum_type: None,
-        };
+        let checksum = checksum_of(text);
         Self { md5: text("content-md5"), checksum, ..Self::default() }
     }
 
     /// True when no checksum is said, announced or asked for but of this algorithm.
     pub fn is_only(&self, algorithm: &str) -> bool {
-        let said = of_checksum(&self.checksum);
-        let mut named = said
-            .keys()
-            .chain(&self.owed)
-            .filter_map(|name| name.strip_prefix(CHECKSUM))
-            .chain(self.algorithm.as_deref());
+        let owed = self.owed.iter().filter_map(|name| name.strip_prefix(CHECKSUM));
+        let mut named = values(&self.checksum).map(|(said, _)| said.name).chain(owed).chain(self.algorithm.as_deref());
         named.all(|named| named == algorithm)
     }
 
     /// What is to be computed.
     pub fn sums(&self) -> S3Result<ChecksumHasher> {
-        let named = |name: &str| self.algorithm.as_deref() == Some(name);
-        let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
-            &self.checksum;
-        let sums = ChecksumHasher {
-            crc32: (checksum_crc32.is_some() || named("crc32")).then(Crc32::new),
-            crc32c: (checksum_crc32c.is_some() || named("crc32c")).then(Crc32c::new),
-            sha1: (checksum_sha1.is_some() || named("sha1")).then(Sha1::new),
-            sha256: (checksum_sha256.is_some() || named("sha256")).then(Sha256::new),
-            crc64nvme: (checksum_crc64nvme.is_some() || named("crc64nvme")).then(Crc64Nvme::new),
-        };
+        let mut sums = ChecksumHasher::default();
+        for algorithm in &ALGORITHMS {
+            let is_asked = self.algorithm.as_deref() == Some(algorithm.name);
+            if is_asked || (algorithm.value)(&self.checksum).is_some() {
+                (algorithm.begin)(&mut sums);
+            }
+        }
         let md5 = self.md5.as_ref().map(|md5| base64_simd::STANDARD.decode_to_vec(md5));
         match md5 {
             Some(bytes) if !bytes.as_ref().is_ok_and(|bytes| bytes.len() == 16) => {
@@ -140,18 +115,11 @@ impl Said {
             let text = format!("x-amz-trailer announces {name}, and it did not come behind the body");
             return Err(custom("MalformedTrailerError", StatusCode::BAD_REQUEST, text));
         }
-        let found = [
-            ("x-amz-checksum-crc32", &self.checksum.checksum_crc32, &checksum.checksum_crc32),
-            ("x-amz-checksum-crc32c", &self.checksum.checksum_crc32c, &checksum.checksum_crc32c),
-            ("x-amz-checksum-crc64nvme", &self.checksum.checksum_crc64nvme, &checksum.checksum_crc64nvme),
-            ("x-amz-checksum-sha1", &self.checksum.checksum_sha1, &checksum.checksum_sha1),
-            ("x-amz-checksum-sha256", &self.checksum.checksum_sha256, &checksum.checksum_sha256),
-        ];
-        for (name, in_head, real) in found {
-            let in_trailer = trailers.get(name).map(hyper::header::HeaderValue::as_bytes);
-            for said in in_head.as_ref().map(String::as_bytes).into_iter().chain(in_trailer) {
-                if real.as_ref().is_none_or(|real| real.as_bytes() != said) {
-                    return Err(problem(S3ErrorCode::BadDigest, format!("{name} is not that of the body")));
+        for Algorithm { header, value, .. } in &ALGORITHMS {
+            let in_trailer = trailers.get(*header).map(hyper::header::HeaderValue::as_bytes);
+            for said in value(&self.checksum).map(String::as_bytes).into_iter().chain(in_trailer) {
+                if value(&checksum).is_none_or(|real| real.as_bytes() != said) {
+                    return Err(problem(S3ErrorCode::BadDigest, format!("{header} is not that of the body")));
                 }
             }
         }

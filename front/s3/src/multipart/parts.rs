@@ -1,7 +1,8 @@
 //! The parts of an upload: listed, and put together into an object.
 
+use crate::checksums::{CHECKSUM, said_checksums, show_checksums};
 use crate::list::{Encoding, after_key, count, owner, page_limit};
-use crate::meta::{self, etag, hex, show_checksums, timestamp};
+use crate::meta::{self, etag, hex, timestamp};
 use crate::problem::{problem, refusal, unsupported};
 use crate::service::Service;
 use crc_fast::{CrcAlgorithm, checksum_combine};
@@ -83,7 +84,7 @@ impl Sums {
     }
 
     fn name(&self) -> String {
-        format!("x-amz-checksum-{}", self.algorithm)
+        format!("{CHECKSUM}{}", self.algorithm)
     }
 
     /// The object's checksum, from its parts': their bytes and their sizes.
@@ -238,14 +239,7 @@ async fn part_sum(
     named: &CompletedPart,
     sums: Option<&Sums>,
 ) -> S3Result<Option<Vec<u8>>> {
-    let said = meta::of_checksum(&Checksum {
-        checksum_crc32: named.checksum_crc32.clone(),
-        checksum_crc32c: named.checksum_crc32c.clone(),
-        checksum_crc64nvme: named.checksum_crc64nvme.clone(),
-        checksum_sha1: named.checksum_sha1.clone(),
-        checksum_sha256: named.checksum_sha256.clone(),
-        checksum_type: None,
-    });
+    let said = meta::of_checksum(&said_checksums!(named));
     if said.is_empty() && sums.is_none() {
         return Ok(None);
     }
