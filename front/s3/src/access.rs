@@ -51,34 +51,45 @@ enum Deed {
     Own,
 }
 
+/// Operations: what each does, the action that policies know it as, and that of one which names a version, where it is another.
+/// Those that are not here are [`Deed::Own`], and actions of the same name.
+static OPERATIONS: [(&str, Deed, &str, Option<&str>); 32] = [
+    ("HeadBucket", Deed::Read, "ListBucket", None),
+    ("ListObjects", Deed::Read, "ListBucket", None),
+    ("ListObjectsV2", Deed::Read, "ListBucket", None),
+    ("ListObjectVersions", Deed::Read, "ListBucketVersions", None),
+    ("ListMultipartUploads", Deed::Read, "ListBucketMultipartUploads", None),
+    ("ListParts", Deed::Read, "ListMultipartUploadParts", None),
+    ("GetBucketLocation", Deed::Read, "GetBucketLocation", None),
+    ("GetBucketVersioning", Deed::Read, "GetBucketVersioning", None),
+    ("GetObject", Deed::Read, "GetObject", Some("GetObjectVersion")),
+    ("HeadObject", Deed::Read, "GetObject", Some("GetObjectVersion")),
+    ("GetObjectAttributes", Deed::Read, "GetObjectAttributes", Some("GetObjectVersionAttributes")),
+    ("GetObjectTagging", Deed::Read, "GetObjectTagging", Some("GetObjectVersionTagging")),
+    ("GetObjectAcl", Deed::Read, "GetObjectAcl", Some("GetObjectVersionAcl")),
+    ("PutObject", Deed::Write, "PutObject", None),
+    ("CopyObject", Deed::Write, "PutObject", None),
+    ("CreateMultipartUpload", Deed::Write, "PutObject", None),
+    ("UploadPart", Deed::Write, "PutObject", None),
+    ("UploadPartCopy", Deed::Write, "PutObject", None),
+    ("CompleteMultipartUpload", Deed::Write, "PutObject", None),
+    ("AbortMultipartUpload", Deed::Write, "AbortMultipartUpload", None),
+    ("DeleteObject", Deed::Write, "DeleteObject", Some("DeleteObjectVersion")),
+    ("DeleteObjects", Deed::Write, "DeleteObject", Some("DeleteObjectVersion")),
+    ("PutObjectTagging", Deed::Write, "PutObjectTagging", Some("PutObjectVersionTagging")),
+    ("DeleteObjectTagging", Deed::Write, "DeleteObjectTagging", Some("DeleteObjectVersionTagging")),
+    ("PutObjectAcl", Deed::Own, "PutObjectAcl", Some("PutObjectVersionAcl")),
+    ("GetBucketLifecycleConfiguration", Deed::Own, "GetLifecycleConfiguration", None),
+    ("PutBucketLifecycleConfiguration", Deed::Own, "PutLifecycleConfiguration", None),
+    ("DeleteBucketLifecycle", Deed::Own, "PutLifecycleConfiguration", None),
+    ("GetBucketCors", Deed::Own, "GetBucketCORS", None),
+    ("PutBucketCors", Deed::Own, "PutBucketCORS", None),
+    ("DeleteBucketCors", Deed::Own, "PutBucketCORS", None),
+    ("DeleteBucketTagging", Deed::Own, "PutBucketTagging", None),
+];
+
 fn deed(operation: &str) -> Deed {
-    match operation {
-        "HeadBucket"
-        | "ListObjects"
-        | "ListObjectsV2"
-        | "ListObjectVersions"
-        | "ListMultipartUploads"
-        | "ListParts"
-        | "GetBucketLocation"
-        | "GetBucketVersioning"
-        | "GetObject"
-        | "HeadObject"
-        | "GetObjectAttributes"
-        | "GetObjectTagging"
-        | "GetObjectAcl" => Deed::Read,
-        "PutObject"
-        | "CopyObject"
-        | "CreateMultipartUpload"
-        | "UploadPart"
-        | "UploadPartCopy"
-        | "CompleteMultipartUpload"
-        | "AbortMultipartUpload"
-        | "DeleteObject"
-        | "DeleteObjects"
-        | "PutObjectTagging"
-        | "DeleteObjectTagging" => Deed::Write,
-        _ => Deed::Own,
-    }
+    OPERATIONS.iter().find(|row| row.0 == operation).map_or(Deed::Own, |row| row.1)
 }
 
 /// True for an operation that changes nothing.
@@ -86,32 +97,12 @@ fn reads(operation: &str) -> bool {
     ["Get", "Head", "List"].iter().any(|verb| operation.starts_with(verb))
 }
 
-/// The action that policies know an operation as, where it is not of the same name.
+/// The action that policies know an operation as.
 fn action(operation: &str, of_version: bool) -> String {
-    let name = match operation {
-        "HeadBucket" | "ListObjects" | "ListObjectsV2" => "ListBucket",
-        "ListObjectVersions" => "ListBucketVersions",
-        "ListMultipartUploads" => "ListBucketMultipartUploads",
-        "ListParts" => "ListMultipartUploadParts",
-        "GetObject" | "HeadObject" if of_version => "GetObjectVersion",
-        "GetObjectAttributes" if of_version => "GetObjectVersionAttributes",
-        "GetObjectTagging" if of_version => "GetObjectVersionTagging",
-        "PutObjectTagging" if of_version => "PutObjectVersionTagging",
-        "DeleteObjectTagging" if of_version => "DeleteObjectVersionTagging",
-        "GetObjectAcl" if of_version => "GetObjectVersionAcl",
-        "PutObjectAcl" if of_version => "PutObjectVersionAcl",
-        "HeadObject" => "GetObject",
-        "DeleteObject" | "DeleteObjects" if of_version => "DeleteObjectVersion",
-        "DeleteObjects" => "DeleteObject",
-        "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "UploadPartCopy" | "CompleteMultipartUpload" => {
-            "PutObject"
-        }
-        "GetBucketLifecycleConfiguration" => "GetLifecycleConfiguration",
-        "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "PutLifecycleConfiguration",
-        "GetBucketCors" => "GetBucketCORS",
-        "PutBucketCors" | "DeleteBucketCors" => "PutBucketCORS",
-        "DeleteBucketTagging" => "PutBucketTagging",
-        other => other,
+    let name = match OPERATIONS.iter().find(|row| row.0 == operation) {
+        Some((_, _, _, Some(action))) if of_version => action,
+        Some((_, _, action, _)) => action,
+        None => operation,
     };
     format!("s3:{name}")
 }
