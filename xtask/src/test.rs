@@ -81,7 +81,7 @@ fn traces(given: Option<PathBuf>) -> Result<()> {
 
 /// Whole nodes against a plain model, with random work, crashes and faults; and how many seeds of it are run.
 const MODEL: &str = "model";
-const SEEDS: &str = "1500";
+const SEEDS: &str = "1000";
 
 /// The tests of the binary under real clients.
 const ACCEPTANCE: &str = "acceptance";

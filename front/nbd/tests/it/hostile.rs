@@ -200,9 +200,9 @@ fn reads_that_nobody_takes_have_a_bounded_memory_and_for_a_bounded_time() {
         let mut small = connect(&path).await;
         assert_eq!(small.write(0, 0, &vec![7; PAYLOAD as usize]).await.unwrap(), 0);
         let before = resident_bytes();
-        // 640 MiB, of which nobody takes anything.
+        // 384 MiB, of which nobody takes anything.
         let mut stalled = Vec::new();
-        for _ in 0..40 {
+        for _ in 0..24 {
             let mut client = connect(&path).await;
             client.send(&request(READ, 0, 1, 0, PAYLOAD)).await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
