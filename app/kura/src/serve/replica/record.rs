@@ -11,7 +11,7 @@ use kura_replicate::volume::Transfer;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a copy's volume has.
@@ -78,7 +78,10 @@ pub struct Records(Arc<Kept>);
 
 struct Kept {
     file: PathBuf,
+    /// Held for an instant: a controller's thread reads them, and all of its clients would wait with it.
     records: Mutex<BTreeMap<String, Record>>,
+    /// Held by who changes them, for as long as the file is written.
+    turn: Mutex<()>,
 }
 
 impl Records {
@@ -91,7 +94,7 @@ impl Records {
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| file.display().to_string()),
         };
-        Ok(Self(Arc::new(Kept { file, records: Mutex::new(records) })))
+        Ok(Self(Arc::new(Kept { file, records: Mutex::new(records), turn: Mutex::default() })))
     }
 
     /// All of them.
@@ -116,7 +119,7 @@ impl Records {
     /// Makes a record durable, then true; none removes it.
     pub async fn set(&self, volume: &str, record: Option<Record>) -> Result<()> {
         let (kept, volume) = (Arc::clone(&self.0), volume.to_owned());
-        let set = tokio::task::spawn_blocking(move || kept.set(volume, record));
+        let set = tokio::task::spawn_blocking(move || kept.set(volume, record, replace_file));
         set.await.map_err(|error| Error::retry(format!("replicas.json: {error}")))?
     }
 }
@@ -127,9 +130,15 @@ impl Kept {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, volume: String, record: Option<Record>) -> Result<()> {
-        let mut records = self.lock();
-        let mut changed = records.clone();
+    /// `replace` puts these bytes into the file, durably.
+    fn set(
+        &self,
+        volume: String,
+        record: Option<Record>,
+        replace: impl FnOnce(&Path, &[u8]) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.lock().clone();
         match record {
             Some(record) => changed.insert(volume, record),
             None => changed.remove(&volume),
@@ -137,8 +146,8 @@ impl Kept {
         let failed =
             |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
         let text = serde_json::to_vec_pretty(&changed).map_err(|error| failed(error.into()))?;
-        replace_file(&self.file, &text).map_err(failed)?;
-        *records = changed;
+        replace(&self.file, &text).map_err(failed)?;
+        *self.lock() = changed;
         Ok(())
     }
 }
@@ -171,5 +180,29 @@ mod tests {
         assert_eq!(needed(Record { state: ReplicaState::Promoted, ..following }).await, "");
         records.set("v", None).await.unwrap();
         assert!(records.needed().is_empty());
+    }
+
+    #[test]
+    fn nobody_who_reads_waits_for_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&directory.path().join("data")).unwrap();
+        let Records(kept) = Records::open(&data).unwrap();
+        let record = Record {
+            volume_id: Some(7),
+            state: ReplicaState::Following,
+            source: None,
+            last: None,
+            content: Content::Unknown,
+        };
+        let is_known = || kept.records.try_lock().map(|records| records.contains_key("v")).ok();
+        let mut meanwhile = None;
+        let written = |_: &Path, _: &[u8]| {
+            meanwhile = is_known();
+            Ok(())
+        };
+        kept.set("v".into(), Some(record), written).unwrap();
+        assert_eq!((meanwhile, is_known()), (Some(false), Some(true)), "read meanwhile, and true once it is durable");
+        let full = |_: &Path, _: &[u8]| Err(ErrorKind::StorageFull.into());
+        assert!(kept.set("v".into(), None, full).is_err() && is_known() == Some(true));
     }
 }
