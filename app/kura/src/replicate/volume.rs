@@ -86,7 +86,10 @@ impl Pair {
 
     /// What a fail-back would send now, about.
     pub async fn plan_back(&self, names: (&Origin, &Target), summary: &mut Summary) -> Result<()> {
-        let copy = self.target.replica().await?;
+        let (copy, volume) = (self.target.replica().await?, self.source.replica().await?);
+        if is_back(copy.as_ref(), volume.as_ref()) {
+            return Ok(());
+        }
         let is_promoted = copy.is_some_and(|copy| copy.state == ReplicaState::Promoted);
         ensure!(is_promoted, "the target {}: was not failed over", names.1);
         self.reversed().count(summary).await
@@ -308,20 +311,17 @@ impl Pair {
         progress: &Progress,
         summary: &mut Summary,
     ) -> Result<()> {
-        let copy = self.target.replica().await?;
-        let is_promoted = copy.as_ref().is_some_and(|copy| copy.state == ReplicaState::Promoted);
-        let volume = self.source.replica().await?.filter(|volume| volume.state == ReplicaState::Following);
-        if !is_promoted {
-            // The last steps may be all that is missing.
-            match (copy, volume) {
-                (Some(copy), Some(volume)) if copy.point.is_some() && copy.point == volume.point => {
-                    self.source.client.promote(&self.source.volume).await?;
-                    summary.is_complete = true;
-                    return Ok(());
-                }
-                _ => bail!("the target {}: was not failed over", names.1),
+        let (copy, volume) = (self.target.replica().await?, self.source.replica().await?);
+        let follows = volume.as_ref().is_some_and(|volume| volume.state == ReplicaState::Following);
+        if is_back(copy.as_ref(), volume.as_ref()) {
+            if follows {
+                self.source.client.promote(&self.source.volume).await?;
             }
+            summary.is_complete = true;
+            return Ok(());
         }
+        let is_promoted = copy.is_some_and(|copy| copy.state == ReplicaState::Promoted);
+        ensure!(is_promoted, "the target {}: was not failed over", names.1);
         let copy = self.target.client.volume(&self.target.volume).await?;
         let clients = Clients(copy.clients);
         ensure!(clients.0 == 0, "the target {}: {clients}: unmount it and disconnect them", names.1);
@@ -331,7 +331,7 @@ impl Pair {
             let grow = ResizeVolume { size_bytes, shrink: false };
             self.target.client.resize_volume(&self.target.volume, grow, false).await?;
         }
-        if volume.is_none() {
+        if !follows {
             let source = Some(self.target.identity().await?);
             let follow = Follow { point: self.common().await?, unchanged: false, source };
             self.source.client.follow_source(&self.source.volume, &follow).await?;
@@ -347,6 +347,13 @@ impl Pair {
         summary.is_complete = true;
         Ok(())
     }
+}
+
+/// Whether a copy follows again, as of the point that its source was brought to: the source is let go after that, and may have been,
+/// by a fail-back that was cut off before it was told so.
+fn is_back(copy: Option<&Replica>, volume: Option<&Replica>) -> bool {
+    let follows = copy.filter(|copy| copy.state == ReplicaState::Following);
+    follows.zip(volume).is_some_and(|(copy, volume)| copy.point.is_some() && copy.point == volume.point)
 }
 
 /// Refuses a target that is not this source's to change.

@@ -24,6 +24,14 @@ pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     crate::object_cli::bytes(seed, length)
 }
 
+/// Makes a job what it is where a fail-back was cut off after all of it was done, and before the job was told.
+pub fn forget_failback(home: &Home, job: &str) {
+    let file = home.data().join("replicate").join(job).join("job.toml");
+    let text = fs::read_to_string(&file).expect("a job");
+    let rest: Vec<&str> = text.lines().filter(|line| !line.starts_with("failed_over")).collect();
+    fs::write(&file, format!("failed_over = true\n{}\n", rest.join("\n"))).expect("a job");
+}
+
 /// A tree with one of everything.
 pub fn grow(root: &Path) {
     fs::create_dir_all(root.join("d/e")).expect("directories");
@@ -501,6 +509,9 @@ fn one_works_with_the_copy_and_goes_back() {
     assert_eq!((marker(&target), tool("find").arg(&source).output().expect("find").stdout), before);
     home.ok(&["replicate", "failback", "tree"]);
     assert_same(&target, &source);
+    forget_failback(&home, "tree");
+    assert!(fails(&mut home.kura(&["replicate", "run", "tree"])).contains("failback"));
+    home.ok(&["replicate", "failback", "tree"]);
     assert!(!source.join(".kura-replica").exists());
     fs::write(source.join("later"), "x").expect("a file");
     home.ok(&["replicate", "run", "tree"]);

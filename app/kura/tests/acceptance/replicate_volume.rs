@@ -3,6 +3,7 @@
 use crate::crash::Random;
 use crate::harness::{Ends, Home, Server, eventually, fails, tool};
 use crate::nbd::{Client, FUA, READ, TRIM, WRITE};
+use crate::replicate::forget_failback;
 use crate::serving::{get, json};
 use crate::tls::certificates;
 use serde_json::Value;
@@ -126,6 +127,11 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     eventually(Duration::from_mins(2), "the clients have left, and fail-back", fail_back);
     assert_eq!(read(&here, "db"), work);
     assert!(Client::connect(&there.socket(), "copy").is_err(), "it follows again");
+    forget_failback(&here, "dr");
+    assert!(fails(&mut here.kura(&["replicate", "run", "dr"])).contains("failback"));
+    for how in [&["--dry-run"][..], &[]] {
+        here.ok(&[&["replicate", "failback", "dr"], how].concat());
+    }
     let mut db = Client::connect(&here.socket(), "db").expect("a connection");
     db.call(WRITE, FUA, 0, 4096, &[8; 4096]).expect("a write");
     run(&here, &["dr"]);

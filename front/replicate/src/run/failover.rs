@@ -4,6 +4,7 @@ use super::{Facts, Options, Place, Source, run};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::marker::{Marker, State};
+use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::run::Summary;
 use crate::target::Target;
@@ -11,6 +12,7 @@ use crate::tree::{MARKER, Time};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::time::SystemTime;
 
 /// Lets go of a job's copy, so that one can work with it: no run changes it any more. Returns what it is a copy of.
 ///
@@ -57,8 +59,15 @@ pub fn failback(job: &Job, options: &Options, anyway: bool, back: &Place, progre
         return Err(Error::target(target.to_string(), text));
     };
     let marker = Marker::read(copy).map_err(|error| Error::target(target.to_string(), error))?;
-    let Some(marker) = marker.filter(|marker| marker.state == State::Released) else {
-        return Err(Error::target(target.to_string(), "it was not failed over"));
+    let marker = match marker {
+        Some(marker) if marker.state == State::Released => marker,
+        // The copy's marker is the last that changes: what was cut off after that is done, and only the job does not know it.
+        Some(_) if job.failed_over => {
+            let (from, to) = (Origin::Tree(copy.clone()), Target::Local(job.source.tree()?.to_owned()));
+            let begun = Summary::begun(&from, &to, SystemTime::now());
+            return Ok(Summary { is_complete: !options.dry_run, dry_run: options.dry_run, ..begun });
+        }
+        _ => return Err(Error::target(target.to_string(), "it was not failed over")),
     };
     let how = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
     // One that came by rsync does not say it.

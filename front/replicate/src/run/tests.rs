@@ -426,6 +426,14 @@ fn failback_from_a_copy_that_was_not_whole_deletes_nothing() {
         assert_eq!(pair.source.join("only").exists(), !is_whole);
         let state = Marker::read(&pair.copy).unwrap().unwrap().state;
         assert_eq!(state, if is_whole { State::Complete } else { State::Unfinished });
+        // As if it had been cut off before the job was told of it, which holds its runs back until it is.
+        let done = |failed_over, dry_run| {
+            let (job, options) =
+                (crate::job::Job { failed_over, ..job.clone() }, Options { dry_run, ..options.clone() });
+            failback(&job, &options, false, &back, &Progress::default()).map(|summary| summary.is_complete)
+        };
+        assert!(done(true, false).unwrap() && !done(true, true).unwrap());
+        assert!(done(false, false).unwrap_err().to_string().contains("not failed over"));
         assert!(pair.run(&target, &options).unwrap().is_complete);
         assert_eq!(pair.copy.join("only").exists(), !is_whole);
     }
