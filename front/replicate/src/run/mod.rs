@@ -33,7 +33,7 @@ use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::target::{Target, identities, leads_to, owner, real};
-use crate::tree::{Catalogue, Changes, Known, Scan, Time, Unread, scan};
+use crate::tree::{By, Catalogue, Changes, Known, Scan, Time, Unread, scan};
 use record::Done;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
@@ -168,16 +168,15 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let Facts { marker, boot, owner, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
     let is_left = catalogue.as_ref().is_some_and(|left| !is_suspect && options.trusts(left, marker.as_ref()));
-    let (known, doubted) = if is_left { (catalogue.map(whole), None) } else { (carrier.tree()?, catalogue) };
+    let There { by, tree: known, unread: unread_there, doubted } = There::of(&*carrier, catalogue, is_left)?;
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
-    let (is_known, (known, unread_there)) = (known.is_some(), known.unwrap_or_default());
-    let there = Known { tree: &known, told: known.run().is_nil(), is_suspect };
+    let there = Known { tree: &known, by, is_suspect };
     let left = if is_left { Some(&known) } else { doubted.as_ref() };
     let (mut changes, unread) = look(&source, there, left.filter(|_| !options.allow_empty), progress);
-    changes.doubt(doubted.as_ref());
+    changes.doubt(doubted.as_ref(), by);
     let failures = [left_out(&mut changes, &unread, &known, options.worked_since), unread_there.clone()].concat();
     refuse_unread_root(&source, &unread).and_then(|()| refuse_unknown(&unread_there, options))?;
-    refuse_emptied(&source, &changes, is_known.then_some(&known), marker.as_ref(), &*carrier, options)?;
+    refuse_emptied(&source, &changes, Some(&known).filter(|_| by != By::Nobody), marker.as_ref(), &*carrier, options)?;
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
     let mut summary = Summary::begun(&Origin::Tree(source.path.clone()), target, began.1);
@@ -192,8 +191,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         plan: &plan,
         options,
         progress,
-        is_known,
-        knows_attributes: there.told,
+        is_known: by != By::Nobody,
+        knows_attributes: by != By::Run,
         is_suspect,
         has_unread: unread.iter().any(|unread| unread.is_directory),
         was_empty: marker.is_none() && !options.adopt,
@@ -203,7 +202,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         failures: Mutex::new(failures),
     };
     // What the target told is kept, so that the next run need not ask it.
-    let has_work = !changes.is_nothing() || there.told || sweeps;
+    let has_work = !changes.is_nothing() || by != By::Run || sweeps;
     let run = if has_work { Uuid::new_v4() } else { known.run() };
     // What a power cut has taken is not there before this run is through, even where it is cut off itself.
     let begun_in = marker.as_ref().filter(|_| is_suspect).map_or_else(|| boot.clone(), |marker| marker.boot.clone());
@@ -245,9 +244,27 @@ fn refuse_unknown(unread_there: &[Failure], options: &Options) -> Result<()> {
     }
 }
 
-/// What a target has that could be read.
-fn whole(known: Catalogue) -> (Catalogue, Vec<Failure>) {
-    (known, Vec::new())
+/// What is known of the target when a run begins.
+struct There {
+    by: By,
+    tree: Catalogue,
+    /// What of it cannot be read.
+    unread: Vec<Failure>,
+    /// What the run before has left, where that is not trusted any more.
+    doubted: Option<Catalogue>,
+}
+
+impl There {
+    fn of(carrier: &dyn Carrier, catalogue: Option<Catalogue>, is_left: bool) -> Result<Self> {
+        let doubted = match catalogue {
+            Some(tree) if is_left => return Ok(Self { by: By::Run, tree, unread: Vec::new(), doubted: None }),
+            doubted => doubted,
+        };
+        Ok(match carrier.tree()? {
+            Some((tree, unread)) => Self { by: By::Target, tree, unread, doubted },
+            None => Self { by: By::Nobody, tree: Catalogue::default(), unread: Vec::new(), doubted },
+        })
+    }
 }
 
 /// What a run has made of the target, and the moment of the source that it has; `before` is the one before the run.
@@ -272,7 +289,7 @@ fn left_out(changes: &mut Changes, unread: &[Unread], known: &Catalogue, worked_
 /// Scans the source and finds what has changed. `before` says what the last run found mounted in it.
 fn look(source: &Source, known: Known<'_>, before: Option<&Catalogue>, progress: &Progress) -> (Changes, Vec<Unread>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
-    let how = Scan { threads, attributes: known.told, opens: false };
+    let how = Scan { threads, attributes: known.by != By::Run, opens: false };
     let not_carried = Mutex::new(Vec::new());
     let (mut visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
         progress.saw(directory.entries.len() as u64);

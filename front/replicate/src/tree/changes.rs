@@ -81,8 +81,9 @@ impl Changes {
         self.directories.iter().map(of).sum()
     }
 
-    /// Has the files compared that a catalogue says are to be carried again, where the target tells nothing that speaks against them.
-    pub fn doubt(&mut self, catalogue: Option<&Catalogue>) {
+    /// Has the files compared that a catalogue says are to be carried again, where what is known of the target does not speak against
+    /// them; one of which nothing is known is not passed over there for its size and time either.
+    pub fn doubt(&mut self, catalogue: Option<&Catalogue>, by: By) {
         let Some(catalogue) = catalogue else { return };
         for changed in &mut self.directories {
             let record = catalogue.find(&changed.directory.path).map(|at| catalogue.record(at));
@@ -90,7 +91,8 @@ impl Changes {
             for (entry, need) in changed.directory.entries.iter().zip(&mut changed.needs) {
                 let before = old.entries.binary_search_by(|before| before.name.cmp(&entry.name));
                 let is_doubted = before.is_ok_and(|at| old.entries[at].changed == Time::default());
-                if is_doubted && entry.kind == Kind::File && matches!(need, Need::Nothing | Need::Meta) {
+                let may_be_alike = by == By::Nobody || matches!(need, Need::Nothing | Need::Meta);
+                if is_doubted && may_be_alike && entry.kind == Kind::File && *need != Need::Link {
                     *need = Need::Contents { exists: true, is_alike: true };
                     changed.has_new_meta = true;
                 }
@@ -176,13 +178,24 @@ pub enum Visited {
     },
 }
 
+/// By whom it is known what the target has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By the run that left it so.
+    Run,
+    /// By the target: inodes and times of change are its own and say nothing of the source.
+    Target,
+    /// By nobody: it cannot tell, and whoever carries compares.
+    Nobody,
+}
+
 /// What is known of the target, and how well.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// The tree at the target.
+    /// The tree at the target; empty where nobody knows it.
     pub tree: &'a Catalogue,
-    /// The target told it itself: inodes and times of change are the target's own and say nothing of the source.
-    pub told: bool,
+    /// Who says so.
+    pub by: By,
     /// The target's machine started anew in the middle of a run: times and sizes there may be those of files whose
     /// contents were lost.
     pub is_suspect: bool,
@@ -193,7 +206,7 @@ impl Known<'_> {
     pub fn visit(&self, now: Directory) -> Visited {
         let index = self.tree.find(&now.path);
         match index {
-            Some(index) if !self.told && now.record() == self.tree.record(index) => {
+            Some(index) if self.by == By::Run && now.record() == self.tree.record(index) => {
                 Visited::Same { index, entries: now.entries.len() as u64 }
             }
             index => Visited::Differs { now, index },
@@ -291,7 +304,7 @@ impl Known<'_> {
         let is_new = old.as_ref().is_none_or(|old| old.changed == Time::default());
         let is_touched = old.as_ref().is_none_or(|old| {
             let has_attributes = now.has_attributes || old.has_attributes;
-            old.meta != now.meta || if self.told { has_attributes } else { old.changed != now.changed }
+            old.meta != now.meta || if self.by == By::Run { old.changed != now.changed } else { has_attributes }
         });
         let old_entries = old.map(|old| old.entries).unwrap_or_default();
         let mut old = old_entries.into_iter().peekable();
@@ -326,11 +339,11 @@ impl Known<'_> {
         let Some(old) = old.filter(|old| old.kind == now.kind && old.target == now.target) else {
             return Need::NEW;
         };
-        if self.told && now.kind == Kind::File && old.links > 1 && now.links == 1 {
+        if self.by == By::Target && now.kind == Kind::File && old.links > 1 && now.links == 1 {
             return Need::SHARED;
         }
         let is_alike = old.size_bytes == now.size_bytes && old.meta.modified == now.meta.modified;
-        let is_other = !is_alike || self.is_suspect || (!self.told && Self::may_be_other(old, now));
+        let is_other = !is_alike || self.is_suspect || (self.by == By::Run && Self::may_be_other(old, now));
         if is_other && now.kind == Kind::File {
             // Its name may be one of several there, the others of which are not to change with it.
             return if old.links > 1 { Need::SHARED } else { Need::Contents { exists: true, is_alike } };
@@ -339,10 +352,10 @@ impl Known<'_> {
             // It could not be made, perhaps.
             return Need::NEW;
         }
-        let is_same = if self.told {
-            old.meta == now.meta && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
-        } else {
+        let is_same = if self.by == By::Run {
             !is_other && old.meta == now.meta && old.changed == now.changed
+        } else {
+            old.meta == now.meta && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
         };
         if is_same { Need::Nothing } else { Need::Meta }
     }
@@ -424,15 +437,15 @@ mod tests {
         Directory { path: path.into(), entries, ..Directory::default() }
     }
 
-    fn changes(before: &[Directory], now: Vec<Directory>, told: bool, unread: &[Unread]) -> Changes {
+    fn changes(before: &[Directory], now: Vec<Directory>, by: By, unread: &[Unread]) -> Changes {
         let tree = Catalogue::of_records(before.iter().map(Directory::record).collect()).unwrap();
-        let known = Known { tree: &tree, told, is_suspect: false };
+        let known = Known { tree: &tree, by, is_suspect: false };
         let visited = now.into_iter().map(|directory| known.visit(directory)).collect();
         known.changes(visited, unread)
     }
 
-    fn needs(before: Entry, now: Entry, told: bool) -> Vec<Need> {
-        let changes = changes(&[directory("", vec![before])], vec![directory("", vec![now])], told, &[]);
+    fn needs(before: Entry, now: Entry, by: By) -> Vec<Need> {
+        let changes = changes(&[directory("", vec![before])], vec![directory("", vec![now])], by, &[]);
         changes.directories.into_iter().flat_map(|changed| changed.needs).collect()
     }
 
@@ -456,20 +469,20 @@ mod tests {
             (entry("a", 7, 2, 10), vec![alike], vec![Need::Nothing]),
         ];
         for (now, known, told) in cases {
-            assert_eq!(needs(was(), now.clone(), false), known, "{now:?}");
-            assert_eq!(needs(was(), now.clone(), true), told, "{now:?}, told by the target");
+            assert_eq!(needs(was(), now.clone(), By::Run), known, "{now:?}");
+            assert_eq!(needs(was(), now.clone(), By::Target), told, "{now:?}, told by the target");
         }
         let failed = Entry { changed: Time::default(), ..was() };
-        assert_eq!(needs(failed, was(), false), [alike], "what failed is carried again");
+        assert_eq!(needs(failed, was(), By::Run), [alike], "what failed is carried again");
         let link = Entry { kind: Kind::Symlink, ..was() };
-        assert_eq!(needs(was(), link.clone(), false), [Need::NEW]);
+        assert_eq!(needs(was(), link.clone(), By::Run), [Need::NEW]);
         let failed = Entry { changed: Time::default(), ..link.clone() };
-        assert_eq!(needs(failed, link, false), [Need::NEW], "a link that could not be made");
+        assert_eq!(needs(failed, link, By::Run), [Need::NEW], "a link that could not be made");
         let linked = Entry { links: 2, ..was() };
-        assert_eq!(needs(linked.clone(), was(), true), [Need::SHARED], "a name of a file of its own by now");
-        assert_eq!(needs(linked, entry("a", 7, 2, 10), false), [Need::SHARED], "the same, where it is known");
+        assert_eq!(needs(linked.clone(), was(), By::Target), [Need::SHARED], "a name of a file of its own by now");
+        assert_eq!(needs(linked, entry("a", 7, 2, 10), By::Run), [Need::SHARED], "the same, where it is known");
         let attributes = Entry { has_attributes: true, ..was() };
-        assert_eq!(needs(attributes, was(), true), [Need::Meta], "attributes that went");
+        assert_eq!(needs(attributes, was(), By::Target), [Need::Meta], "attributes that went");
     }
 
     #[test]
@@ -482,7 +495,7 @@ mod tests {
             directory("de", vec![entry("x", 1, 3, 1)]),
         ];
         let now = || vec![directory("", vec![entry("b", 1, 2, 1)])];
-        let all = changes(&before, now(), false, &[]);
+        let all = changes(&before, now(), By::Run, &[]);
         // A directory goes with all it holds: here an entry, four directories and what is in one of them.
         assert_eq!((&all.gone[..], all.deleted), (&[b"d".to_vec(), b"d-".to_vec(), b"de".to_vec()][..], 6));
         assert_eq!(all.directories[0].gone, [b"a"[..].into()]);
@@ -491,40 +504,40 @@ mod tests {
             [true, true, false, false, false]
         );
         let unread = |path: &str, is_directory| Unread { path: path.into(), is_directory, cause: String::new() };
-        let some = changes(&before, now(), false, &[unread("d", true), unread("a", false)]);
+        let some = changes(&before, now(), By::Run, &[unread("d", true), unread("a", false)]);
         assert_eq!(some.gone, [&b"d-"[..], b"de"]);
         assert!(some.directories[0].gone.is_empty() && some.directories[0].directory.entries.len() == 2);
         assert_eq!(some.kept, [1, 3]);
-        assert!(changes(&before, vec![], false, &[unread("", true)]).gone.is_empty());
+        assert!(changes(&before, vec![], By::Run, &[unread("", true)]).gone.is_empty());
     }
 
     #[test]
     fn what_belongs_to_others_is_counted_where_it_is_carried() {
-        let found = changes(&[], vec![directory("", vec![entry("a", 1, 1, 1)])], false, &[]);
+        let found = changes(&[], vec![directory("", vec![entry("a", 1, 1, 1)])], By::Run, &[]);
         // Root's, all of it: a file, and the directory that it is in.
         assert_eq!((found.of_others((0, 0)), found.of_others((0, 7))), (0, 2));
         let now = || directory("", vec![entry("a", 1, 1, 1)]);
-        assert_eq!(changes(&[now()], vec![now()], false, &[]).of_others((7, 7)), 0);
+        assert_eq!(changes(&[now()], vec![now()], By::Run, &[]).of_others((7, 7)), 0);
     }
 
     #[test]
     fn a_directory_that_could_not_be_made_is_made_again() {
         let failed = [directory("", vec![]), directory("d", vec![])];
         let now = Directory { changed: Time { s: 9, ns: 0 }, ..directory("d", vec![]) };
-        let again = changes(&failed, vec![directory("", vec![]), now], false, &[]);
+        let again = changes(&failed, vec![directory("", vec![]), now], By::Run, &[]);
         assert!(matches!(&again.directories[..], [d] if d.is_new && d.has_new_meta), "{again:?}");
     }
 
     #[test]
     fn hard_links_follow_the_first_of_them() {
         let twice = |name: &str| Entry { links: 2, ..entry(name, 1, 7, 1) };
-        let found = changes(&[], vec![directory("d", vec![twice("b")]), directory("", vec![twice("a")])], false, &[]);
+        let found = changes(&[], vec![directory("d", vec![twice("b")]), directory("", vec![twice("a")])], By::Run, &[]);
         assert_eq!(found.directories[0].needs, [Need::NEW]);
         assert_eq!(found.directories[1].needs, [Need::Link]);
         assert_eq!(found.links[&(1, 0)], (0, 0));
         // A target does not tell which of its links belong together with which of ours: all are gone over.
         let same = vec![directory("", vec![twice("a"), twice("b")])];
-        let told = changes(&same.clone(), same, true, &[]);
+        let told = changes(&same.clone(), same, By::Target, &[]);
         assert_eq!(told.directories[0].needs, [Need::Meta, Need::Link]);
     }
 

@@ -5,7 +5,7 @@ mod changes;
 mod scan;
 
 pub use catalogue::Catalogue;
-pub use changes::{Changed, Changes, Known, Need, is_under, is_within};
+pub use changes::{By, Changed, Changes, Known, Need, is_under, is_within};
 pub use scan::{Scan, Unread, scan};
 pub(crate) use scan::{find_directory, open_directory, told};
 

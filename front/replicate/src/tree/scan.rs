@@ -265,7 +265,7 @@ fn has_attributes(directory: impl AsFd, name: &CStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{Catalogue, Known};
+    use crate::tree::{By, Catalogue, Known};
 
     #[test]
     fn a_directory_that_moves_under_the_scan_is_not_gone() {
@@ -276,7 +276,7 @@ mod tests {
         let (records, unread) = scan(root.as_fd(), how, |directory| Some(directory.record()));
         assert!(records.len() == 3 && unread.is_empty());
         let tree = Catalogue::of_records(records).unwrap();
-        let known = Known { tree: &tree, told: false, is_suspect: false };
+        let known = Known { tree: &tree, by: By::Run, is_suspect: false };
         let (visited, unread) = scan(root.as_fd(), how, |directory| {
             if directory.path.is_empty() {
                 std::fs::rename(folder.path().join("a"), folder.path().join("z")).unwrap();

@@ -16,13 +16,26 @@ fn what_was_changed_just_before_a_run_is_compared_by_the_next_one() {
     assert_eq!(pair.run(&target, &Options::default()).unwrap().files, 0);
 }
 
+/// A target that tells nothing compares what it is given by size and time.
+#[test]
+fn what_was_changed_just_before_a_run_is_compared_behind_rsync_too() {
+    let pair = Pair::new();
+    let daemon = Daemon::of(&pair);
+    let target = daemon.target("copy");
+    assert!(pair.run(&target, &Options::default()).unwrap().is_complete);
+    rot(&pair.copy.join("d/file"), "CONTENTS");
+    let recheck = Options { recheck: true, ..Options::default() };
+    assert!(pair.run(&target, &recheck).unwrap().is_complete);
+    assert_eq!(fs::read_to_string(pair.copy.join("d/file")).unwrap(), "contents");
+}
+
 #[test]
 fn a_name_that_a_file_gets_under_the_scan_is_a_link_in_the_next_run() {
     let pair = Pair::new();
     fs::write(pair.source.join("a"), "contents").unwrap();
     let source = Source::open(&pair.source).unwrap();
     let nothing = Catalogue::default();
-    let known = Known { tree: &nothing, told: false, is_suspect: false };
+    let known = Known { tree: &nothing, by: By::Run, is_suspect: false };
     let (visited, _) = scan(source.root.as_fd(), Scan { threads: 1, attributes: false, opens: false }, |directory| {
         if directory.path.is_empty() {
             fs::hard_link(pair.source.join("a"), pair.source.join("d/b")).unwrap();
@@ -137,9 +150,12 @@ fn what_was_not_made_durable_is_not_trusted_after_another_start() {
 
 #[test]
 fn what_a_comparison_found_is_carried_by_the_next_run() {
-    for (with, recheck) in [(With::Kura, false), (With::Kura, true), (With::Rsync, false), (With::Rsync, true)] {
+    let ways = [(With::Kura, false), (With::Rsync, false), (With::Rsync, true)];
+    let ways = ways.into_iter().flat_map(|way| [(way, false), (way, true)]);
+    for ((with, has_daemon), recheck) in ways {
         let pair = Pair::new();
-        let target = Target::Local(pair.copy.clone());
+        let daemon = has_daemon.then(|| Daemon::of(&pair));
+        let target = daemon.as_ref().map_or_else(|| Target::Local(pair.copy.clone()), |daemon| daemon.target("copy"));
         let options = Options { with: Some(with), ..Options::default() };
         fs::hard_link(pair.source.join("d/file"), pair.source.join("link")).unwrap();
         fs::create_dir(pair.source.join("lost")).unwrap();
@@ -155,17 +171,17 @@ fn what_a_comparison_found_is_carried_by_the_next_run() {
         let options = Options { recheck, ..options };
         assert!(pair.run(&target, &options).unwrap().is_complete);
         let differing = verify(&pair.source, &target, &options).unwrap().differing;
-        assert!(differing.is_empty(), "{options:?}: {differing:?}");
+        assert!(differing.is_empty(), "{target}, {options:?}: {differing:?}");
         // A name that has become a file of its own differs, too.
         fs::copy(pair.copy.join("link"), pair.copy.join("beside")).unwrap();
         let time = fs::metadata(pair.copy.join("link")).unwrap().modified().unwrap();
         fs::rename(pair.copy.join("beside"), pair.copy.join("link")).unwrap();
         fs::File::options().write(true).open(pair.copy.join("link")).unwrap().set_modified(time).unwrap();
         let differing = verify(&pair.source, &target, &options).unwrap().differing;
-        assert!(!differing.is_empty(), "{with:?}");
+        assert!(!differing.is_empty(), "{target}, {with:?}");
         Place::take(&pair.folder.path().join("job")).unwrap().distrust(&differing).unwrap();
         assert!(pair.run(&target, &options).unwrap().is_complete);
-        assert_eq!(fs::metadata(pair.copy.join("link")).unwrap().nlink(), 2, "{with:?}");
+        assert_eq!(fs::metadata(pair.copy.join("link")).unwrap().nlink(), 2, "{target}, {with:?}");
     }
 }
 
