@@ -67,6 +67,8 @@ pub(crate) const FULL: &str = "the target is full: free some of its space and ru
 pub(crate) const STAYS: &str = "the source's stays: the copy lacked something when it was failed over to, and nobody has written to this in it since, or \
      what was written has an older time than the source's: `touch` it there if it is work; after failback --anyway the next run \
      carries the source's";
+/// Why a directory that is nowhere is not deleted at the target.
+pub(crate) const MOVES: &str = "it may have moved while the tree was read, and its copy stays: the next run looks";
 /// Why an empty directory is not carried.
 pub(crate) const UNMOUNTED: &str =
     "what was mounted there is not, and its copy stays: mount it; or, where it is to be empty, say --allow-empty";

@@ -33,8 +33,8 @@ use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::target::{Target, identities, leads_to, owner, real};
-use crate::tree::{By, Catalogue, Changes, Known, Scan, Time, Unread, scan};
-use record::Done;
+use crate::tree::{By, Catalogue, Changes, Directory, Known, Scan, Seen, Time, Unread, scan, scan_again};
+use record::{Done, TICK};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -291,13 +291,18 @@ fn look(source: &Source, known: Known<'_>, before: Option<&Catalogue>, progress:
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
     let how = Scan { threads, attributes: known.by != By::Run, opens: false };
     let not_carried = Mutex::new(Vec::new());
-    let (mut visited, mut unread) = scan(source.root.as_fd(), how, |directory| {
+    let read = |directory: Directory| {
         progress.saw(directory.entries.len() as u64);
         if !directory.unfinished.is_empty() {
             lock(&not_carried).extend(directory.not_carried());
         }
-        Some(known.visit(directory))
-    });
+        directory
+    };
+    let since = Time::of(SystemTime::now() - TICK);
+    let root = source.root.as_fd();
+    let (mut visited, mut unread) = scan(root, how, |directory| Some(known.visit(read(directory))));
+    let again = |seen: &Seen<'_>| scan_again(root, how, seen, |directory| Some(read(directory)));
+    known.look_again(&mut visited, &mut unread, since, again);
     unread.append(&mut lock(&not_carried));
     unread.extend(before.into_iter().flat_map(|before| known.unmounted(&mut visited, before)));
     let changes = known.changes(visited, &unread);

@@ -6,12 +6,12 @@ use crate::error::{Failure, Result};
 use crate::tree::{Catalogue, Changed, Changes, Directory, Entry, Need, Time, Unread, is_within};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 /// The coarsest time that a file system has: what was changed no longer than this before a run may be changed once more, and its
 /// times stay.
-const TICK: Duration = Duration::from_secs(2);
+pub(super) const TICK: Duration = Duration::from_secs(2);
 
 /// So far ahead of this machine's a clock may be: what says that it was changed later than that would say so in every run.
 const AHEAD: Duration = Duration::from_hours(24);
@@ -51,9 +51,9 @@ impl Done<'_> {
         if !self.unread.is_empty() {
             again.inodes.extend(self.with_unseen_names());
         }
-        let (since, until) = (time(self.since.checked_sub(TICK)), time(Some(SystemTime::now())));
+        let (since, until) = (Time::of(self.since - TICK), Time::of(SystemTime::now()));
         // Where another machine has the source, whose clock is ahead, what it has just changed is of later than now.
-        let ahead = time(Some(SystemTime::now() + AHEAD));
+        let ahead = Time::of(SystemTime::now() + AHEAD);
         let is_fresh =
             |entry: &Entry| (since..=ahead).contains(&entry.changed) || (since..=until).contains(&entry.meta.modified);
         let record = |directory: &Directory| again.record(directory, is_fresh);
@@ -98,12 +98,6 @@ impl Done<'_> {
         };
         mounts.map(as_known).collect()
     }
-}
-
-/// A moment as a scan tells it.
-fn time(moment: Option<SystemTime>) -> Time {
-    let since = moment.and_then(|moment| moment.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    Time { s: since.as_secs().cast_signed(), ns: since.subsec_nanos() }
 }
 
 /// A directory that changed. What failed to get contents of its own is one of several names at the target still, and said to be.

@@ -6,7 +6,7 @@
 //! Numbers are those of [`codec`](crate::codec), the records' form is that of [`Directory::record`]. A file that is not
 //! whole is no catalogue: the run then asks the target what it has.
 
-use super::Directory;
+use super::{Directory, Meta, Time};
 use crate::codec::{Reader, put};
 use std::fs::File;
 use std::io::{BufWriter, Result, Write};
@@ -80,6 +80,14 @@ impl Catalogue {
     /// A directory's path.
     pub fn path(&self, index: usize) -> &[u8] {
         path_of(self.record(index))
+    }
+
+    /// When a directory had changed last.
+    pub fn changed(&self, index: usize) -> Time {
+        let mut reader = Reader(self.record(index));
+        let read = reader.bytes().and_then(|_| Meta::get(&mut reader)).and_then(|_| Time::get(&mut reader));
+        // A record was read whole before it came in here.
+        read.unwrap_or_default()
     }
 
     /// Where the directory of this path is.

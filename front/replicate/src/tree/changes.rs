@@ -241,7 +241,7 @@ impl Known<'_> {
         bare.into_iter().map(unread).collect()
     }
 
-    fn path<'v>(&'v self, visited: &'v Visited) -> &'v [u8] {
+    pub(super) fn path<'v>(&'v self, visited: &'v Visited) -> &'v [u8] {
         match visited {
             Visited::Same { index, .. } => self.tree.path(*index),
             Visited::Differs { now, .. } => &now.path,

@@ -2,17 +2,19 @@
 
 mod catalogue;
 mod changes;
+mod moved;
 mod scan;
 
 pub use catalogue::Catalogue;
-pub use changes::{By, Changed, Changes, Known, Need, is_under, is_within};
-pub use scan::{Scan, Unread, scan};
+pub use changes::{By, Changed, Changes, Known, Need, Visited, is_under, is_within};
+pub use scan::{Scan, Seen, Unread, scan, scan_again};
 pub(crate) use scan::{find_directory, open_directory, told};
 
 use crate::codec::{Reader, broken, put, put_bytes, put_signed};
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 use std::io::Result;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// At a target's root: whose copy it is and whether it is whole. Never part of a tree.
 pub const MARKER: &[u8] = b".kura-replica";
@@ -44,6 +46,23 @@ pub struct Time {
     pub s: i64,
     /// Less than a second.
     pub ns: u32,
+}
+
+impl Time {
+    /// A moment as a scan tells it.
+    pub fn of(moment: SystemTime) -> Self {
+        let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { s: since.as_secs().cast_signed(), ns: since.subsec_nanos() }
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        put_signed(out, self.s);
+        put(out, self.ns.into());
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { s: reader.signed()?, ns: reader.small()? })
+    }
 }
 
 /// What is known of a file or directory beside its contents.
@@ -173,8 +192,7 @@ impl Entry {
         self.kind.put(out);
         self.meta.put(out);
         put(out, self.size_bytes);
-        put_signed(out, self.changed.s);
-        put(out, self.changed.ns.into());
+        self.changed.put(out);
         // A file system has another device number each time it is mounted, as a snapshot has.
         put(out, self.inode.1);
         put(out, self.links.into());
@@ -185,7 +203,7 @@ impl Entry {
     fn get(reader: &mut Reader<'_>) -> Result<Self> {
         let (name, kind, meta) = (reader.bytes()?.into(), Kind::get(reader)?, Meta::get(reader)?);
         let size_bytes = reader.number()?;
-        let changed = Time { s: reader.signed()?, ns: reader.small()? };
+        let changed = Time::get(reader)?;
         let (inode, links) = ((0, reader.number()?), reader.small()?);
         let flags = reader.number()?;
         let target = reader.bytes()?.into();
@@ -199,13 +217,12 @@ impl Meta {
         for number in [self.mode, self.uid, self.gid] {
             put(out, number.into());
         }
-        put_signed(out, self.modified.s);
-        put(out, self.modified.ns.into());
+        self.modified.put(out);
     }
 
     pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self> {
         let (mode, uid, gid) = (reader.small()?, reader.small()?, reader.small()?);
-        Ok(Self { mode, uid, gid, modified: Time { s: reader.signed()?, ns: reader.small()? } })
+        Ok(Self { mode, uid, gid, modified: Time::get(reader)? })
     }
 }
 
@@ -251,8 +268,7 @@ impl Directory {
         let mut out = Vec::with_capacity(64 + self.entries.len() * 64);
         put_bytes(&mut out, &self.path);
         self.meta.put(&mut out);
-        put_signed(&mut out, self.changed.s);
-        put(&mut out, self.changed.ns.into());
+        self.changed.put(&mut out);
         out.push(u8::from(self.has_attributes) | u8::from(self.is_mount) << 1);
         put(&mut out, self.entries.len() as u64);
         self.entries.iter().for_each(|entry| entry.put(&mut out));
@@ -263,7 +279,7 @@ impl Directory {
     pub fn of_record(record: &[u8]) -> Result<Self> {
         let mut reader = Reader(record);
         let (path, meta) = (reader.bytes()?.to_vec(), Meta::get(&mut reader)?);
-        let changed = Time { s: reader.signed()?, ns: reader.small()? };
+        let changed = Time::get(&mut reader)?;
         let flags = reader.number()?;
         let (has_attributes, is_mount) = (flags & 1 != 0, flags & 2 != 0);
         let count = reader.count()?;

@@ -7,6 +7,7 @@ use super::{Directory, Entry, Kind, Time, is_marker, is_unfinished, join, meta};
 use crate::error::Failure;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, chmod, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,6 +36,9 @@ pub struct Scan {
     pub opens: bool,
 }
 
+/// Directories that were read, and when each had changed last.
+pub type Seen<'a> = BTreeMap<&'a [u8], Time>;
+
 /// A directory to be read, and the device of the one that it is in; of the root, none.
 type Waiting = (Vec<u8>, Option<u64>);
 
@@ -54,13 +58,28 @@ pub fn scan<T: Send>(
     how: Scan,
     visit: impl Fn(Directory) -> Option<T> + Sync,
 ) -> (Vec<T>, Vec<Unread>) {
-    let queue = Mutex::new(Queue { waiting: vec![Waiting::default()], busy: 0 });
+    scan_again(root, how, &Seen::new(), visit)
+}
+
+/// The same of what is not as it was seen: directories that have changed, and new ones in them; of all, where nothing was.
+/// One that was seen and cannot be read now is as it was. Whether one that was seen is a mount is not told.
+pub fn scan_again<T: Send>(
+    root: BorrowedFd<'_>,
+    how: Scan,
+    seen: &Seen<'_>,
+    visit: impl Fn(Directory) -> Option<T> + Sync,
+) -> (Vec<T>, Vec<Unread>) {
+    let waiting: Vec<Waiting> = match seen.len() {
+        0 => vec![Waiting::default()],
+        _ => seen.keys().map(|path| (path.to_vec(), None)).collect(),
+    };
+    let queue = Mutex::new(Queue { waiting, busy: 0 });
     let changed = Condvar::new();
     let closed = Mutex::new(Vec::new());
     let work = || {
         let (mut visited, mut unread) = (Vec::new(), Vec::new());
         while let Some((path, above)) = next(&queue, &changed) {
-            let read = Reading { root, how, unread: &mut unread, closed: &closed }.directory(path, above);
+            let read = Reading { root, how, seen, unread: &mut unread, closed: &closed }.directory(path, above);
             let (directory, inner) =
                 read.map_or_else(|| (None, Vec::new()), |(directory, inner)| (Some(directory), inner));
             let mut queue = lock(&queue);
@@ -172,17 +191,19 @@ fn close(root: BorrowedFd<'_>, closed: Mutex<Vec<(Vec<u8>, Mode)>>) {
 struct Reading<'a> {
     root: BorrowedFd<'a>,
     how: Scan,
+    seen: &'a Seen<'a>,
     unread: &'a mut Vec<Unread>,
     /// Directories that were opened, and their permissions.
     closed: &'a Mutex<Vec<(Vec<u8>, Mode)>>,
 }
 
 impl Reading<'_> {
-    /// A directory, and those in it; none where it cannot be read. `above` is the device of the one that it is in.
+    /// A directory, and those in it; none where it cannot be read, or is as it was seen. `above` is the device of the one that it is in.
     fn directory(&mut self, path: Vec<u8>, above: Option<u64>) -> Option<(Directory, Vec<Waiting>)> {
         let mut directory = Directory { path, ..Directory::default() };
         match self.fill(&mut directory, above) {
-            Ok(inner) => Some((directory, inner)),
+            Ok(inner) => inner.map(|inner| (directory, inner)),
+            Err(_) if self.seen.contains_key(&*directory.path) => None,
             Err(error) => {
                 self.unread(directory.path, true, error);
                 None
@@ -190,7 +211,7 @@ impl Reading<'_> {
         }
     }
 
-    fn fill(&mut self, directory: &mut Directory, above: Option<u64>) -> rustix::io::Result<Vec<Waiting>> {
+    fn fill(&mut self, directory: &mut Directory, above: Option<u64>) -> rustix::io::Result<Option<Vec<Waiting>>> {
         let (fd, before) = match open_directory(self.root, &directory.path) {
             Err(Errno::ACCESS) if self.how.opens && !directory.path.is_empty() => {
                 let (fd, before) = open_closed(self.root, &directory.path)?;
@@ -205,6 +226,9 @@ impl Reading<'_> {
             directory.meta.mode = before.as_raw_mode() & 0o7777;
         }
         directory.changed = Time { s: stat.st_ctime, ns: stat.st_ctime_nsec as u32 };
+        if self.seen.get(&*directory.path) == Some(&directory.changed) {
+            return Ok(None);
+        }
         directory.is_mount = above.is_some_and(|above| above != stat.st_dev);
         directory.has_attributes = self.how.attributes && has_attributes(&fd, c".");
         let mut inner = Vec::new();
@@ -239,7 +263,8 @@ impl Reading<'_> {
             }
         }
         directory.entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(inner)
+        inner.retain(|(path, _)| !self.seen.contains_key(&**path));
+        Ok(Some(inner))
     }
 
     fn entry(&self, directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Option<Entry>> {

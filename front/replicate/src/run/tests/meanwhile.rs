@@ -118,6 +118,33 @@ fn that_something_was_mounted_is_not_forgotten_where_it_could_not_be_read() {
 }
 
 #[test]
+fn what_moves_all_the_while_is_in_the_copy_or_told() {
+    let pair = Pair::new();
+    let [a, b] = ["a", "b"].map(|name| pair.source.join(name).join("moves"));
+    fs::create_dir_all(&a).unwrap();
+    fs::create_dir(pair.source.join("b")).unwrap();
+    fs::write(a.join("file"), "").unwrap();
+    let target = Target::Local(pair.copy.clone());
+    let options = Options { durable: false, ..Options::default() };
+    assert!(pair.run(&target, &options).unwrap().is_complete);
+    let has_it = || ["a", "b"].iter().any(|name| pair.copy.join(name).join("moves/file").exists());
+    std::thread::scope(|scope| {
+        let until = Instant::now() + Duration::from_secs(4);
+        let loses = || pair.run(&target, &options).unwrap().is_complete && !has_it();
+        let mut runs = std::iter::from_fn(move || (Instant::now() < until).then(loses));
+        let lost = scope.spawn(move || runs.any(|is_lost| is_lost));
+        while !lost.is_finished() {
+            for (from, to) in [(&a, &b), (&b, &a)] {
+                fs::rename(from, to).unwrap();
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+        assert!(!lost.join().unwrap(), "complete without it");
+    });
+    assert!(pair.run(&target, &options).unwrap().is_complete && pair.copy.join("a/moves/file").exists());
+}
+
+#[test]
 fn nothing_is_deleted_behind_rsync_where_a_directory_was_not_read() {
     let pair = Pair::new();
     let daemon = Daemon::of(&pair);
