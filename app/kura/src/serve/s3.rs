@@ -154,7 +154,7 @@ impl Objects {
         let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await?;
         let runtime = Handle::current();
         let (node, store) = (node.clone(), Mutex::new(store));
-        Ok(Arc::new(Self { directory, runtime, node, store, failure: Default::default(), options, keys_file }))
+        Ok(Arc::new(Self { directory, runtime, node, store, failure: std::sync::Mutex::default(), options, keys_file }))
     }
 
     /// The store as the REST door has it.
