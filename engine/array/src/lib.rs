@@ -22,6 +22,7 @@
 
 mod array;
 mod blocks;
+mod copies;
 mod fast;
 mod floating;
 pub mod hot;
@@ -37,8 +38,9 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use array::{Agreement, Array, BadCopy, Counters, Failure, Found, Member, Site, Verified};
+pub use array::{Array, Counters, Failure, Found, Member, Site};
 pub use blocks::Blocks;
+pub use copies::{Agreement, BadCopy, Verified};
 pub use fast::FastPage;
 pub use floating::{Afloat, Berth, LeavingMaps, Rows, RowsOwner};
 pub use label::{Class, JournalPart, Label, LabelMember, has_label, read_label, wipe_label, write_label};

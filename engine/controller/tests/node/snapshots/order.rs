@@ -320,7 +320,7 @@ fn a_volume_that_became_smaller_is_looked_at_from_its_start() {
             node.create_volume(volume("v", LONG)).await.unwrap();
             let free = node.pool().await.unwrap().free_bytes;
             let device = device(controllers, "v");
-            write(&*device, 0, &[1; LONG * BLOCK]).await;
+            write(&*device, 0, &vec![1; LONG * BLOCK]).await;
             node.snapshot(vec![snapshot("v", "a")], 1).await.unwrap();
             for block in (0..LONG).step_by(2) {
                 write(&*device, block, &[2; BLOCK]).await;
@@ -331,7 +331,7 @@ fn a_volume_that_became_smaller_is_looked_at_from_its_start() {
             device.discard(0, (LONG * BLOCK) as u64).await.unwrap();
             freed(node, runtime, free).await;
             node.resize_volume("v", (SHORT * BLOCK) as u64, true).await.unwrap();
-            write(&*device, 0, &[3; SHORT * BLOCK]).await;
+            write(&*device, 0, &vec![3; SHORT * BLOCK]).await;
             node.snapshot(vec![snapshot("v", "b")], 2).await.unwrap();
             write(&*device, 1, &[4; BLOCK]).await;
             runtime.sleep(IDLE).await;
