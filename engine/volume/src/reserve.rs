@@ -269,8 +269,8 @@ impl Inner {
     }
 
     /// Takes the places that a volume of `size_bytes` lacks to be allocated as a whole; all or, with an error, none. They are
-    /// nobody's after a crash.
-    pub async fn reserve_groups(&self, volume: &VolumeState, size_bytes: u64) -> Result<Vec<Places>> {
+    /// nobody's after a crash. Snapshots go for it where the pool says so and `may_drop`.
+    pub async fn reserve_groups(&self, volume: &VolumeState, size_bytes: u64, may_drop: bool) -> Result<Vec<Places>> {
         let group_bytes = Self::bytes_of(self.group_blocks(volume));
         let has = u64::from(volume.mapped() / volume.shape.extents());
         let lacks = size_bytes.div_ceil(group_bytes).saturating_sub(has);
@@ -292,7 +292,7 @@ impl Inner {
             if is_full && (self.others_give_back().await || !std::mem::replace(&mut asked, true)) {
                 continue;
             }
-            let dropped = if is_full { self.drop_oldest().await } else { Ok(false) };
+            let dropped = if is_full && may_drop { self.drop_oldest().await } else { Ok(false) };
             if !matches!(dropped, Ok(true)) {
                 self.put_back_all(room).await?;
                 return Err(dropped.err().unwrap_or(refused));

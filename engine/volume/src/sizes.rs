@@ -53,7 +53,7 @@ impl Store {
         if spec.thick {
             let _stays = volume.stay();
             // The hot area, which is told of the volume now, has its share before the data.
-            made = match inner.reserve_groups(&volume, spec.size_bytes).await {
+            made = match inner.reserve_groups(&volume, spec.size_bytes, true).await {
                 Ok(room) => inner.fill(&volume, 0, room).await,
                 Err(error) => Err(error),
             };
@@ -168,7 +168,7 @@ impl Inner {
     async fn grow(&self, volume: &Rc<VolumeState>, size_bytes: u64) -> Result<()> {
         let before = volume.size_bytes();
         let fills = size_bytes > before && volume.spec.borrow().thick;
-        let room = if fills { self.reserve_groups(volume, size_bytes).await? } else { Vec::new() };
+        let room = if fills { self.reserve_groups(volume, size_bytes, true).await? } else { Vec::new() };
         if let Err(error) = self.ready(volume).and_then(|()| volume.check_still(before)) {
             self.put_back_all(room).await?;
             return Err(error);
@@ -236,7 +236,8 @@ impl Inner {
 
     async fn fill_one(&self, volume: &Rc<VolumeState>) -> Result<()> {
         let _stays = volume.stay();
-        let room = self.reserve_groups(volume, volume.size_bytes()).await?;
+        // Nobody waits for it: a write that does has snapshots go.
+        let room = self.reserve_groups(volume, volume.size_bytes(), false).await?;
         self.fill(volume, 0, room).await?;
         self.commit_all().await
     }

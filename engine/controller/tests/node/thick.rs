@@ -2,11 +2,15 @@
 
 use futures::future::join;
 use futures::poll;
-use kura_block::{Buf, Kind, Runtime};
-use kura_controller::{Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec};
+use kura_block::{Buf, ControllerId, Kind, Runtime};
+use kura_controller::{
+    Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec, WhenFull,
+};
+use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -229,4 +233,63 @@ fn what_is_behind_the_end_that_a_volume_had_is_not_cleared_when_it_grows_meanwhi
         });
     }
     assert!(waited > 0, "no discard had to wait");
+}
+
+/// What a thick volume lacks after a crash is allocated where there is room: nobody waits for it, and no snapshot goes for it.
+#[test]
+fn what_a_thick_volume_lacks_costs_no_snapshot() {
+    const BEFORE: usize = 20;
+    const AFTER: usize = 400;
+    let grown = volume(AFTER, Layout::Mirror, true).size_bytes;
+    let settings = Settings { pages: 64, when_full: WhenFull::DropOldest, ..Settings::default() };
+    for crash in (50..).step_by(50) {
+        let rig = Rig::new();
+        rig.run(async |controller, _| {
+            controller.store().create(volume(BEFORE, Layout::Mirror, true)).await.unwrap();
+            rig.sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(crash)], ..FaultPlan::default() });
+            let _ = controller.store().resize("v", grown).await;
+        });
+        rig.sim.set_plan(&FaultPlan::default());
+        let runtime: Rc<dyn Runtime> = rig.sim.runtime();
+        let lacked = rig.sim.block_on(async {
+            let paths: Vec<String> = rig.disks.iter().map(|disk| disk.name().to_owned()).collect();
+            let (opener, shared) = (Box::new(SimDisk::opener(&rig.disks)), Arc::new(InProcess::new()));
+            let config = Config { settings, ..Config::default() };
+            let id = ControllerId(0);
+            let found = Controller::recover(id, &paths, opener, Rc::clone(&runtime), shared, config).await.unwrap();
+            let controller = found.begin().await.unwrap();
+            let status = controller.store().status_by_name("v").unwrap();
+            if status.spec.size_bytes < grown || status.allocated_bytes > grown / 2 {
+                return false;
+            }
+            // The pool fills up before it is looked for.
+            let other = VolumeSpec { name: "w".into(), ..volume(2000, Layout::Mirror, false) };
+            controller.store().create(other).await.unwrap();
+            let other = controller.open_volume("w").unwrap();
+            let write = async |extent: usize| {
+                let data = Buf::copy_of(&[extent as u8; BLOCK]).into();
+                other.write((extent * EXTENT * BLOCK) as u64, data, false).await
+            };
+            for number in 0..3 {
+                write(number).await.unwrap();
+                let snapshot = SnapshotSpec { of: "w".into(), name: format!("w@{number}"), read_only: true };
+                controller.store().snapshot(&[snapshot], number as u64).await.unwrap();
+            }
+            let mut extent = 3;
+            while controller.pool().await.unwrap().free_bytes > grown / 8 {
+                write(extent).await.unwrap();
+                extent += 1;
+            }
+            controller.store().begin_upkeep();
+            runtime.sleep(Duration::from_mins(3)).await;
+            for number in 0..3 {
+                assert!(controller.store().status_by_name(&format!("w@{number}")).is_ok(), "snapshot {number} is gone");
+            }
+            check(&controller, "full").await;
+            true
+        });
+        if lacked {
+            return;
+        }
+    }
 }

@@ -459,3 +459,32 @@ fn what_is_given_up_while_it_goes_down_does_not_come_back() {
         rig.run(async |controller, _| read(&*controller.open_volume("v").unwrap(), anew.clone(), 3).await);
     }
 }
+
+/// Whole groups are allocated: what the last one has beyond its volume's end is nobody's, and takes no room in the fast tier.
+#[test]
+fn what_is_pinned_ends_with_its_volume() {
+    let rig = Rig::new(24);
+    rig.run(async |controller, runtime| {
+        let spec =
+            VolumeSpec { name: "v".into(), size_bytes: EXTENT, layout: Layout::Raid5, thick: false, read_only: false };
+        controller.store().create(spec).await.unwrap();
+        let device = controller.open_volume("v").unwrap();
+        tier_by_worth(controller);
+        write(&*device, 0..1, 7).await;
+        device.flush().await.unwrap();
+        let in_fast = || controller.store().tier().fast_bytes;
+        for (pin, wanted) in [(Pin::Fast, EXTENT), (Pin::Slow, 0)] {
+            controller
+                .store()
+                .change_tier_rules("v", TierChange { pin: Some(pin), ..TierChange::default() })
+                .await
+                .unwrap();
+            runtime.sleep(Duration::from_secs(20)).await;
+            assert_eq!(in_fast(), wanted, "{pin:?}");
+            let moves = controller.store().tier().moves;
+            runtime.sleep(Duration::from_secs(20)).await;
+            assert_eq!(controller.store().tier().moves, moves, "{pin:?}: it rests");
+        }
+        read(&*device, 0..1, 7).await;
+    });
+}

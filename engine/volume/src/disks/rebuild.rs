@@ -318,12 +318,16 @@ impl Inner {
         let mut moves = Vec::new();
         for errand in errands {
             let places = errand.group.places();
+            // It waits for room now, not for a disk that refused to read: that is tried anew when there is some.
+            let waits = || self.refused.forget(Moved::Group(errand.volume.id, errand.index));
             if pass.is_full(&places) {
+                waits();
                 continue;
             }
             match self.allocate(1, &places).await {
                 Ok(to) => moves.push((errand, to[0])),
                 Err(full) if full.kind() == Kind::Full => {
+                    waits();
                     pass.full.insert(disks_of(&places), full);
                 }
                 Err(error) => return (moves, Some(error)),

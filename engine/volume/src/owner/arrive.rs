@@ -73,6 +73,8 @@ impl Store {
         inner.settle_in(ticket, departure.past, came);
         inner.take_over(departure);
         inner.stir_all();
+        // What a thick volume lacks is this controller's to allocate.
+        inner.runtime.spawn(Box::pin(Rc::clone(inner).fill_thick()));
         Ok(())
     }
 

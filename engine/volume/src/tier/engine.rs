@@ -378,7 +378,7 @@ impl Inner {
             let here = placed.remove(&volume.id).unwrap_or_default();
             let here = here.into_iter().filter(|(region, _)| *region < regions);
             let placed = here.map(|(region, dirty)| Placed { region, dirty }).collect();
-            Told { id: volume.id, regions, mapped: self.runs_below(volume), heat, placed, wants }
+            Told { id: volume.id, regions, mapped: within(self.runs_below(volume), regions), heat, placed, wants }
         })
         .collect()
     }
@@ -463,6 +463,15 @@ impl Engine {
     pub fn remembered(&mut self, number: u64) -> Option<&mut TierMove> {
         self.moves.iter_mut().rev().find(|remembered| remembered.number == number)
     }
+}
+
+/// Of these runs what lies within so many regions: whole groups are allocated, and the last one of a volume may reach beyond its end.
+fn within(mapped: MappedRuns, regions: u32) -> MappedRuns {
+    if mapped.last().is_none_or(|last| last.end <= regions) {
+        return mapped;
+    }
+    let inside = mapped.iter().filter(|run| run.start < regions);
+    inside.map(|run| run.start..run.end.min(regions)).collect()
 }
 
 /// What a move is about.
