@@ -1,6 +1,6 @@
 //! Moving volumes of a node.
 
-use crate::info::VolumeInfo;
+use crate::info::{ControllerInfo, VolumeInfo};
 use crate::{Controller, Node};
 use kura_block::{ControllerId, Error, Local, Progress, Result};
 use kura_volume::Ticket;
@@ -96,20 +96,18 @@ impl Node {
         }
         let least = self.takes_volumes().await?.into_iter().min_by_key(|controller| load[usize::from(*controller)]);
         least.ok_or_else(|| {
-            Error::busy("every controller is drained: let one take volumes again (kura controller resume)")
+            Error::busy(
+                "no controller takes volumes: let one that is drained (kura controller resume), or restart the server \
+                 where one takes no writes",
+            )
         })
     }
 
-    /// Controllers that take volumes.
+    /// Controllers that take volumes: those that are not drained, and whose journal can note one.
     pub(super) async fn takes_volumes(&self) -> Result<BTreeSet<u16>> {
-        let drained = self.drained().await?;
-        Ok((0..self.doors.len() as u16).filter(|controller| !drained.contains(controller)).collect())
-    }
-
-    /// Controllers that take no volume.
-    async fn drained(&self) -> Result<BTreeSet<u16>> {
+        let takes = |controller: &ControllerInfo| !controller.drained && controller.failure.is_none();
         let controllers = self.controllers().await?.into_iter();
-        Ok(controllers.filter(|controller| controller.drained).map(|controller| controller.id).collect())
+        Ok(controllers.filter(takes).map(|controller| controller.id).collect())
     }
 
     async fn set_drained(&self, controller: u16, drained: bool) -> Result<()> {
@@ -140,8 +138,7 @@ impl Node {
         self.check_controller(controller)?;
         {
             let _one = self.membership.lock().await;
-            let already = self.drained().await?;
-            if (0..self.doors.len() as u16).all(|other| other == controller || already.contains(&other)) {
+            if self.takes_volumes().await?.iter().all(|other| *other == controller) {
                 return Err(Error::invalid(format!("controller {controller}: no other one takes its volumes")));
             }
             self.set_drained(controller, true).await?;

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 const BLOCK: usize = 4096;
 
-/// Two disks with journals, and four of 16 MiB.
+/// Two disks with room for the journals, and four of 16 MiB.
 fn disks(sim: &Sim, controllers: u16) -> Vec<SimDisk> {
-    let bytes = [24, 24, 16, 16, 16, 16].map(|mib: u64| mib << 20).into_iter().enumerate();
+    let carrier = (8 + 8 * u64::from(controllers)).max(24);
+    let bytes = [carrier, carrier, 16, 16, 16, 16].map(|mib: u64| mib << 20).into_iter().enumerate();
     let disks: Vec<_> = bytes.map(|(at, bytes)| sim.disk(&format!("disk{at}"), DiskSpec::nvme(bytes))).collect();
     let pool =
         PoolSpec { uuid: [9; 16], extent_bytes: 64 << 10, controllers, journal_bytes: 5 << 20, floating_percent: 0 };
@@ -93,20 +94,26 @@ fn tables_that_rot_on_one_disk_are_written_anew() {
     starts_from_the_only_tables(false);
 }
 
+/// The first controller's journal fails as it takes the record of a volume `x`.
+async fn lose_the_first_journal(sim: &Sim, all: &[Rc<Controller>]) {
+    for one in all {
+        one.store().checkpoint().await.unwrap();
+    }
+    sim.runtime().sleep(Duration::from_secs(3)).await;
+    let fault = |disk: &str, op| Fault { disk: disk.into(), when: When::Op(op), what: FaultKind::WriteError };
+    sim.set_plan(&FaultPlan { faults: vec![fault("disk1", 1), fault("disk0", 2)], ..FaultPlan::default() });
+    all[0].store().create(spec("x", 64, false)).await.unwrap_err();
+    sim.set_plan(&FaultPlan::default());
+    assert!(all[0].store().failure().is_some());
+}
+
 /// A journal takes the record of a volume and fails before that is certain: nobody else's volume has the name until a start has told.
 #[test]
 fn a_name_that_a_failed_journal_may_have_is_nobodys() {
     let sim = Sim::new(1);
     let disks = disks(&sim, 2);
     run(&sim, &disks, Settings::default(), async |node, all| {
-        for one in all {
-            one.store().checkpoint().await.unwrap();
-        }
-        sim.runtime().sleep(Duration::from_secs(3)).await;
-        let fault = |disk: &str, op| Fault { disk: disk.into(), when: When::Op(op), what: FaultKind::WriteError };
-        sim.set_plan(&FaultPlan { faults: vec![fault("disk1", 1), fault("disk0", 2)], ..FaultPlan::default() });
-        node.create_volume(spec("x", 64, false)).await.unwrap_err();
-        sim.set_plan(&FaultPlan::default());
+        lose_the_first_journal(&sim, all).await;
         node.create_volume(spec("x", 64, false)).await.unwrap_err();
         node.create_volume(spec("y", 64, false)).await.unwrap();
     });
@@ -114,6 +121,26 @@ fn a_name_that_a_failed_journal_may_have_is_nobodys() {
     run(&sim, &disks, Settings::default(), async |node, _| {
         let names: Vec<_> = node.volumes().await.unwrap().into_iter().map(|volume| volume.spec.name).collect();
         assert!(names.iter().filter(|name| *name == "x").count() <= 1 && names.contains(&"y".to_owned()), "{names:?}");
+    });
+}
+
+/// It has the fewest volumes, for good: all others would be refused.
+#[test]
+fn a_controller_whose_journal_has_failed_is_given_no_volumes() {
+    let sim = Sim::new(1);
+    let disks = disks(&sim, 3);
+    run(&sim, &disks, Settings::default(), async |node, all| {
+        for (controller, name) in [(0, "a"), (1, "b"), (1, "c"), (2, "d"), (2, "e")] {
+            all[controller].store().create(spec(name, 64, false)).await.unwrap();
+        }
+        lose_the_first_journal(&sim, all).await;
+        assert_eq!(node.create_volume(spec("f", 64, false)).await.unwrap().controller, 1);
+        let drained = node.drain(1).await.unwrap();
+        assert!(drained.stays.is_empty(), "{drained:?}");
+        let moved = drained.moved.iter().map(|moved| (moved.volume.spec.name.as_str(), moved.volume.controller));
+        assert_eq!(moved.collect::<Vec<_>>(), [("b", 2), ("c", 2), ("f", 2)]);
+        let refused = node.drain(2).await.unwrap_err().to_string();
+        assert!(refused.contains("no other one takes its volumes"), "{refused}");
     });
 }
 
