@@ -170,7 +170,7 @@ impl Controller {
     }
 
     /// Takes over what another controller wrote to the labels.
-    fn relabelled(&self, to: &Label) {
+    pub(crate) fn relabelled(&self, to: &Label) {
         let label = &mut self.pool.borrow_mut().label;
         label.members.clone_from(&to.members);
         label.generation = to.generation;

@@ -223,7 +223,9 @@ impl Node {
         let mut views = self.ask_all(ask).await?.into_iter();
         let (mut pool, _) = views.next().ok_or_else(|| Error::retry("no controller serves"))?;
         for (view, leased) in views {
-            for ((disk, other), leased_bytes) in pool.disks.iter_mut().zip(view.disks).zip(leased) {
+            for (other, leased_bytes) in view.disks.into_iter().zip(leased) {
+                // That a disk is gone, each learns at a moment of its own.
+                let Some(disk) = pool.disks.iter_mut().find(|disk| disk.id == other.id) else { continue };
                 disk.io_errors += other.io_errors;
                 disk.checksum_errors += other.checksum_errors;
                 disk.unwanted_bytes += other.unwanted_bytes;
@@ -323,5 +325,49 @@ impl Node {
         let _none_moves = self.instant.lock().await;
         self.ask_all(|controller| Box::pin(async move { controller.store().stop().await })).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DiskClass, NewDisk, PoolSpec, format};
+    use kura_shared::InProcess;
+    use kura_sim::{DiskSpec, Sim, SimDisk};
+
+    /// A disk is gone for one controller, and not yet for the other: what they say of the disks behind it is not mixed up.
+    #[test]
+    fn a_disk_that_is_gone_for_some_changes_no_other() {
+        for told in [0, 1] {
+            let sim = Sim::new(1);
+            let disks: Vec<_> = (0..5).map(|id| sim.disk(&format!("disk{id}"), DiskSpec::nvme(24 << 20))).collect();
+            let new = disks.iter().zip(1..).map(|(disk, id)| NewDisk {
+                path: disk.name().into(),
+                device: disk.open(),
+                class: DiskClass::Slow,
+                uuid: [id; 16],
+            });
+            let (extent_bytes, journal_bytes) = (64 << 10, 5 << 20);
+            let spec = PoolSpec { uuid: [9; 16], extent_bytes, controllers: 2, journal_bytes, floating_percent: 0 };
+            sim.block_on(format(&new.collect::<Vec<_>>(), &spec)).unwrap();
+            let paths: Vec<_> = disks.iter().map(|disk| disk.name().to_owned()).collect();
+            let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
+            let runtime: Rc<dyn Runtime> = sim.runtime();
+            sim.block_on(async {
+                let opener = SimDisk::opener(&disks);
+                let (node, all) = Node::start(&paths, opener, &runtime, &shared, Config::default()).await.unwrap();
+                all[1].store().fail_disk(DeviceId(3)).await.unwrap();
+                let mut before = node.pool().await.unwrap().disks;
+                let mut label = all[told].pool.borrow().label.clone();
+                label.members[2].gone = true;
+                all[told].relabelled(&label);
+                let mut after = node.pool().await.unwrap().disks;
+                for disks in [&mut before, &mut after] {
+                    disks.retain(|disk| disk.id != 2);
+                }
+                assert_eq!(after, before);
+                assert_eq!(after[2].state, DiskState::Failed);
+            });
+        }
     }
 }
