@@ -275,6 +275,32 @@ impl Controller {
     }
 }
 
+/// Refuses to let a disk leave whose data does not fit into what is free on those that stay. What moves there already, off disks
+/// that leave or have failed, takes its part of that; one that takes nothing any more is among these, and leaves in its turn.
+fn check_fits_elsewhere(named: &DiskInfo, disks: &[DiskInfo], free_bytes: u64) -> Result<()> {
+    let takes_data = |disk: &DiskInfo| disk.class.takes_data(disks.iter().map(|info| info.class));
+    let moves = disks.iter().filter(|disk| disk.id != named.id && disk.state != DiskState::Healthy && takes_data(disk));
+    let (held_bytes, moving_bytes) = if named.takes_data {
+        let moving_bytes = moves.map(|disk| disk.unwanted_bytes.saturating_sub(disk.lost_bytes)).sum();
+        (named.data_bytes.saturating_sub(named.free_bytes), moving_bytes)
+    } else {
+        (named.unwanted_bytes, 0)
+    };
+    if held_bytes + moving_bytes <= free_bytes {
+        return Ok(());
+    }
+    let (id, held, free) = (named.id, Amount(held_bytes), Amount(free_bytes));
+    Err(Error::full(if moving_bytes > 0 {
+        let moving = Amount(moving_bytes);
+        format!(
+            "disk {id} holds {held}, and the others have {free} free, to which {moving} of disks that leave or have failed are to \
+             move: wait until they have, or add a disk first"
+        )
+    } else {
+        format!("disk {id} holds {held} and the others have {free} free: add a disk first")
+    }))
+}
+
 /// A step of a disk that is failed or leaving.
 enum Step {
     /// Another disk carries the journals too, as copy `index`, and then this one no more.
@@ -324,16 +350,7 @@ impl Node {
                 disk.0
             )));
         }
-        let used_bytes = named.data_bytes.saturating_sub(named.free_bytes);
-        let held_bytes = if named.takes_data { used_bytes } else { named.unwanted_bytes };
-        if held_bytes > free_bytes {
-            return Err(Error::full(format!(
-                "disk {} holds {} and the others have {} free: add a disk first",
-                disk.0,
-                Amount(held_bytes),
-                Amount(free_bytes)
-            )));
-        }
+        check_fits_elsewhere(named, &pool.disks, free_bytes)?;
         let working = |info: &&DiskInfo| info.id != disk.0 && info.journals_due > 0 && info.state == DiskState::Healthy;
         if named.journals.max(named.journals_due) > 0
             && !joins

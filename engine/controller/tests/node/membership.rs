@@ -4,6 +4,7 @@
 //! end; a disk that has left is not missed, and the journals are on two disks again.
 
 mod joining;
+mod leaving;
 
 use kura_block::{Block, Buf, DeviceId, Result, Runtime};
 use kura_controller::{
