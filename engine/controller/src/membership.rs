@@ -301,6 +301,13 @@ fn check_fits_elsewhere(named: &DiskInfo, disks: &[DiskInfo], free_bytes: u64) -
     }))
 }
 
+/// What controllers note of a disk.
+#[derive(Clone, Copy)]
+pub(crate) enum Noted {
+    Leaves,
+    Failed,
+}
+
 /// A step of a disk that is failed or leaving.
 enum Step {
     /// Another disk carries the journals too, as copy `index`, and then this one no more.
@@ -386,8 +393,23 @@ impl Node {
     pub async fn remove_disk(&self, disk: DeviceId) -> Result<()> {
         let _alone = self.membership.lock().await;
         self.check_remove_disk(disk, None).await?;
-        self.ask_all(move |controller| Box::pin(async move { controller.store().leave_disk(disk).await })).await?;
-        Ok(())
+        self.note(disk, Noted::Leaves).await
+    }
+
+    /// Has every controller note, durably, what becomes of a disk. One whose journal has failed goes by it too, until it starts
+    /// again and is told anew; that one other has noted it is enough.
+    pub(crate) async fn note(&self, disk: DeviceId, what: Noted) -> Result<()> {
+        let noted = self.ask_all(move |controller| {
+            Box::pin(async move {
+                let store = controller.store();
+                let noted = match what {
+                    Noted::Leaves => store.leave_disk(disk).await,
+                    Noted::Failed => store.fail_disk(disk).await,
+                };
+                if store.failure().is_some() { Ok(noted) } else { noted.map(Ok) }
+            })
+        });
+        noted.await?.into_iter().reduce(Result::or).unwrap_or(Ok(()))
     }
 
     /// Does what is next for disks that are failed or leaving, if anything. To be called again and again. Returns the disks
@@ -425,18 +447,8 @@ impl Node {
         let disks = self.pool().await?.disks;
         let ill: Vec<_> = disks.iter().filter(|disk| disk.state != DiskState::Healthy).collect();
         for disk in &ill {
-            let (id, leaves) = (DeviceId(disk.id), disk.state == DiskState::Leaving);
-            self.ask_all(move |controller| {
-                Box::pin(async move {
-                    let store = controller.store();
-                    if store.failure().is_some() {
-                        // It can note nothing any more.
-                        return Ok(());
-                    }
-                    if leaves { store.leave_disk(id).await } else { store.fail_disk(id).await }
-                })
-            })
-            .await?;
+            let leaves = disk.state == DiskState::Leaving;
+            self.note(DeviceId(disk.id), if leaves { Noted::Leaves } else { Noted::Failed }).await?;
         }
         Ok(ill.len())
     }

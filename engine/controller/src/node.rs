@@ -1,7 +1,7 @@
 //! The controllers of a pool, joined.
 
 use crate::info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
-use crate::membership::Told;
+use crate::membership::{Noted, Told};
 use crate::recording::Ring;
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
@@ -293,8 +293,7 @@ impl Node {
         // Of two that are failed at once, the second one is looked at when the first one has.
         let _alone = self.membership.lock().await;
         self.check_fail_disk(disk, force).await?;
-        self.ask_all(move |controller| Box::pin(async move { controller.store().fail_disk(disk).await })).await?;
-        Ok(())
+        self.note(disk, Noted::Failed).await
     }
 
     /// Checks every table and, as far as is asked, every copy of every written block.

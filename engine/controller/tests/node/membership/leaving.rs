@@ -1,11 +1,14 @@
 //! Disks that leave.
 //!
-//! What must hold: no space is promised to two of them.
+//! What must hold: no space is promised to two of them, and a controller that can note nothing any more keeps none of the others
+//! from noting it.
 
-use super::{CONTROLLERS, Rig};
-use kura_block::{DeviceId, Kind};
-use kura_controller::{DiskState, Layout, PoolSpec, VolumeSpec};
-use kura_sim::{DiskSpec, Outcome, Sim};
+use super::{CONTROLLERS, POOL, Rig, settle, tend};
+use kura_block::{Buf, DeviceId, Kind, Local, Result, Runtime};
+use kura_controller::{Controller, DiskClass, DiskState, Door, Layout, Node, PoolSpec, VolumeSpec};
+use kura_sim::{DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, When};
+use std::rc::Rc;
+use std::time::Duration;
 
 /// Of six disks each is full to three quarters: what one holds fits on the others, and what two hold does not.
 #[test]
@@ -42,4 +45,67 @@ fn what_moves_off_one_disk_is_not_free_for_another() {
         });
         assert_eq!(done, Outcome::Done(()));
     }
+}
+
+/// The way to a controller, by a volume of its.
+async fn door_of(node: &Node, controller: u16) -> Door {
+    let volumes = node.volumes().await.unwrap();
+    let own = volumes.iter().find(|volume| volume.controller == controller).unwrap();
+    node.find(&own.spec.name).await.unwrap().0
+}
+
+/// The first controller's journal fails.
+async fn lose_the_first_journal(rig: &Rig, node: &Node) {
+    for controller in 0..CONTROLLERS {
+        let checkpoint = |one: Rc<Controller>| -> Local<'static, Result<()>> {
+            Box::pin(async move { one.store().checkpoint().await })
+        };
+        door_of(node, controller).await.call(checkpoint).await.unwrap().unwrap();
+    }
+    rig.sim.runtime().sleep(Duration::from_secs(3)).await;
+    let fault = |disk: &str, op| Fault { disk: disk.into(), when: When::Op(op), what: FaultKind::WriteError };
+    rig.sim.set_plan(&FaultPlan { faults: vec![fault("fast1", 1), fault("fast0", 2)], ..FaultPlan::default() });
+    let drain = |one: Rc<Controller>| -> Local<'static, Result<()>> {
+        Box::pin(async move { one.store().set_drained(true).await })
+    };
+    door_of(node, 0).await.call(drain).await.unwrap().unwrap_err();
+    rig.sim.set_plan(&FaultPlan::default());
+    assert!(node.controllers().await.unwrap()[0].failure.is_some());
+}
+
+/// The first controller, which alone writes labels, can note nothing any more; another one finds a disk dead.
+#[test]
+fn a_failed_journal_keeps_no_disk_from_joining_or_leaving() {
+    let rig = Rig::new();
+    rig.fill();
+    let done = rig.run(&POOL, async |node, runtime| {
+        lose_the_first_journal(&rig, node).await;
+        rig.disks[3].inject(FaultKind::Dead);
+        let find = |one: Rc<Controller>| -> Local<'static, ()> {
+            Box::pin(async move {
+                let own = one.volumes().remove(0);
+                let device = one.open_volume(&own.spec.name).unwrap();
+                let number: usize = own.spec.name[1..].parse().unwrap();
+                device.write(0, Buf::copy_of(&Rig::content(number)).into(), true).await.unwrap();
+                one.store().checkpoint().await.unwrap();
+            })
+        };
+        door_of(node, 1).await.call(find).await.unwrap();
+        assert_eq!(node.pool().await.unwrap().disks[3].state, DiskState::Failed);
+        tend(node, runtime, 3).await;
+        node.add_disk("slow9".into(), DiskClass::Slow, [99; 16]).await.unwrap();
+        node.remove_disk(DeviceId(3)).await.unwrap();
+        node.fail_disk(DeviceId(4), false).await.unwrap_or_else(|refused| {
+            assert!(refused.to_string().contains("only copy"), "{refused}");
+        });
+    });
+    assert_eq!(done, Outcome::Done(()));
+    // The next start tells it what the others noted.
+    let names = ["fast0", "fast1", "slow0", "slow2", "slow9"];
+    let done = rig.run(&names, async |node, runtime| {
+        settle(node, runtime).await;
+        assert!(node.pool().await.unwrap().disks.iter().all(|disk| disk.id != 3));
+    });
+    assert_eq!(done, Outcome::Done(()));
+    rig.verify(&names);
 }
