@@ -23,7 +23,13 @@ pub async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<boo
             _ = stopping.changed() => return,
             _ = ticks.tick() => {}
         }
-        match node.tend().await {
+        // A step may take minutes, as filling a disk's place for the journals does. One that is given up here goes on with the controllers
+        // until they stop, and the next start does what is left of it.
+        let tended = tokio::select! {
+            _ = stopping.changed() => return,
+            tended = node.tend() => tended,
+        };
+        match tended {
             Ok(forgotten) => {
                 told.clear();
                 for disk in forgotten {

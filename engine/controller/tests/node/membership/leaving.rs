@@ -4,6 +4,7 @@
 //! from noting it.
 
 use super::{CONTROLLERS, POOL, Rig, settle, tend};
+use futures::future::{Either, select};
 use kura_block::{Buf, DeviceId, Kind, Local, Result, Runtime};
 use kura_controller::{Controller, DiskClass, DiskState, Door, Layout, Node, PoolSpec, VolumeSpec};
 use kura_sim::{DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, When};
@@ -108,4 +109,30 @@ fn a_failed_journal_keeps_no_disk_from_joining_or_leaving() {
     });
     assert_eq!(done, Outcome::Done(()));
     rig.verify(&names);
+}
+
+/// A stop comes while another disk takes over the journals, at any moment of that: nobody waits for it, and the next start does it.
+#[test]
+fn a_stop_does_not_wait_for_journals_that_move() {
+    let mut were_under_way = 0;
+    for at in 0..12 {
+        let rig = Rig::new();
+        rig.fill();
+        let done = rig.run(&POOL, async |node, runtime| {
+            node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
+            node.remove_disk(DeviceId(0)).await.unwrap();
+            let moves = std::pin::pin!(node.tend());
+            let stops = std::pin::pin!(runtime.sleep(Duration::from_millis(at)));
+            let was_under_way = matches!(select(moves, stops).await, Either::Right(_));
+            node.stop().await.unwrap();
+            was_under_way
+        });
+        let Outcome::Done(was_under_way) = done else { panic!("{at} ms") };
+        were_under_way += usize::from(was_under_way);
+        let names = ["fast0", "fast1", "slow0", "slow1", "slow2", "fast9"];
+        let done = rig.run(&names, async |node, runtime| settle(node, runtime).await);
+        assert_eq!(done, Outcome::Done(()), "{at} ms");
+        rig.verify(&names[1..]);
+    }
+    assert!(were_under_way > 2, "{were_under_way}");
 }
