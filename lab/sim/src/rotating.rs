@@ -131,6 +131,15 @@ impl RotatingSpec {
     fn seeking(self, fixed: f64, linear: f64, root: f64) -> Self {
         let cylinders = self.cylinders as f64;
         Self { seek_fixed_ms: fixed, seek_linear_ms: linear / cylinders, seek_root_ms: root / cylinders.sqrt(), ..self }
+            .reading_on()
+    }
+
+    /// The same disk, with more cylinder skew where a seek of one cylinder takes longer than what it has: so who reads on into
+    /// the next cylinder loses no turn. The fewer the cylinders that seeks are stretched over, the longer is that of one.
+    pub fn reading_on(self) -> Self {
+        let sectors = (self.seek_ns(1) * self.sectors_per_track).div_ceil(self.revolution_ns);
+        // A seek longer than a turn: what counts is where the turn has come to.
+        Self { cylinder_skew: self.cylinder_skew.max(sectors) % self.sectors_per_track, ..self }
     }
 
     /// Size in bytes.

@@ -124,7 +124,8 @@ const MIB: u64 = 1 << 20;
 
 impl System {
     /// The node on which `data_bytes` of data fill this array. Its slow disks are the paper's, with as many cylinders as
-    /// that takes; seeks are stretched so that they take as long from edge to edge as the paper's.
+    /// that takes; seeks are stretched so that they take as long from edge to edge as the paper's, and the skew between cylinders
+    /// covers a seek to the next one, as the paper's does.
     ///
     /// Room for kura's own (checksum pages, labels) is beside that of the paper's arrays, which have none.
     pub fn node(&self, data_bytes: u64) -> NodeSpec {
@@ -182,7 +183,8 @@ impl System {
             seek_linear_ms: paper.seek_linear_ms * stretch,
             seek_root_ms: paper.seek_root_ms * stretch.sqrt(),
             ..paper
-        };
+        }
+        .reading_on();
         NodeDisk {
             name: name.to_owned(),
             class: DiskClass::Slow,

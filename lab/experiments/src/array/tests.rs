@@ -2,7 +2,7 @@ use super::systems::{FLOATING, HOT, HOT_PAPER, MIRROR_DISKS, MIRROR_TRACKS, RAID
 use super::*;
 use crate::experiment::Experiment;
 use crate::findings::Criterion;
-use kura_sim::{Model, RotatingSpec};
+use kura_sim::{Io, IoKind, Model, Rotating, RotatingSpec, ServiceModel};
 
 const MIB: u64 = 1 << 20;
 
@@ -33,6 +33,24 @@ fn smaller_disks_seek_as_long() {
             let spec = disk(system, data_bytes);
             let (ours, papers) = (spec.seek_ns(spec.cylinders) as f64, paper.seek_ns(paper.cylinders) as f64);
             assert!((ours / papers - 1.0).abs() < 1e-6, "{}: {ours} ns, the paper's {papers} ns", system.name);
+        }
+    }
+}
+
+/// Whatever the scale, who reads on finds the next cylinder's first sector when the heads arrive: it takes no longer than where
+/// seeks take no time.
+#[test]
+fn smaller_disks_read_on_without_a_lost_turn() {
+    let whole_ns = |spec: RotatingSpec| {
+        let len_bytes = 20 * spec.tracks_per_cylinder * spec.track_bytes();
+        Rotating::new(spec).service_ns(&Io { kind: IoKind::Read, offset_bytes: 0, len_bytes }, 0)
+    };
+    // The last but one is what `--quick` has, the last what `--full` has.
+    for data_bytes in [48 * MIB, 1000 * MIB, 1632 * MIB, 11_420 * MIB] {
+        for system in SYSTEMS {
+            let spec = disk(system, data_bytes);
+            let at_once = RotatingSpec { seek_fixed_ms: 0.0, seek_linear_ms: 0.0, seek_root_ms: 0.0, ..spec };
+            assert_eq!(whole_ns(spec), whole_ns(at_once), "{}: {} cylinders", system.name, spec.cylinders);
         }
     }
 }

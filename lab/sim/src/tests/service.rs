@@ -144,6 +144,25 @@ fn todays_disks_read_on_at_their_speed_and_seek_in_their_time() {
     }
 }
 
+/// The fewer the cylinders, the longer is the seek to the next one: reading on takes no longer than where seeks take no time.
+#[test]
+fn a_small_disk_of_today_reads_on_without_a_lost_turn() {
+    let whole_ns = |spec: RotatingSpec| {
+        let len_bytes = spec.track_bytes() * spec.tracks_per_cylinder * spec.cylinders.min(20);
+        Rotating::new(spec).service_ns(&Io { kind: crate::IoKind::Read, offset_bytes: 0, len_bytes }, 0)
+    };
+    for size_bytes in [64 << 20, 4 << 30, 4 << 40] {
+        for spec in [RotatingSpec::hdd_7200(size_bytes), RotatingSpec::hdd_10k(size_bytes)] {
+            let at_once = RotatingSpec { seek_fixed_ms: 0.0, seek_linear_ms: 0.0, seek_root_ms: 0.0, ..spec };
+            assert_eq!(whole_ns(spec), whole_ns(at_once), "{} cylinders", spec.cylinders);
+        }
+    }
+    assert_eq!([4 << 30, 4 << 40].map(|size_bytes| RotatingSpec::hdd_7200(size_bytes).cylinder_skew), [64, 48]);
+    // Of a seek that is longer than a turn, what is beyond the turn.
+    let two = RotatingSpec::hdd_10k(8 << 20);
+    assert_eq!((two.cylinders, two.seek_ns(1) / two.revolution_ns, two.cylinder_skew), (2, 1, 5));
+}
+
 /// Takes always the same time, one operation after the other.
 struct Server(u64);
 
