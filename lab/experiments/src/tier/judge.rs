@@ -220,13 +220,31 @@ fn panels(
     Ok((table, figure))
 }
 
-fn each_minute(runs: &[Run<'_>], table: &mut Table, values: impl Fn(&str, &Minute) -> Vec<Value>) {
+/// Minutes that one point of a line covers: of days, so many points that a line can be seen.
+fn minutes_a_point(measured: &Measured) -> usize {
+    measured.minutes.len().div_ceil(600).max(1)
+}
+
+/// Of which loads a point covers more than a minute.
+fn coarse(runs: &[Run<'_>]) -> String {
+    let told = loads(runs).into_iter().map(|load| {
+        let own = runs.iter().filter(|run| run.load == load);
+        match own.map(|run| minutes_a_point(run.first())).max() {
+            None | Some(1) => String::new(),
+            Some(minutes) => format!(" Of {load} a point covers {minutes} minutes."),
+        }
+    });
+    told.collect()
+}
+
+/// A row for each point of a line, where `values` has some.
+fn each_point(runs: &[Run<'_>], table: &mut Table, values: impl Fn(&str, &Minute) -> Option<Vec<Value>>) {
     for (run, name, measured) in runs.iter().map(|run| (run, title(run.system), run.first())) {
-        // Of days, so many points that a line can be seen.
-        let step = measured.minutes.len().div_ceil(600).max(1);
-        for (minute, counted) in measured.minutes.iter().enumerate().step_by(step) {
-            let place = vec![run.load.clone().into(), name.into(), (minute as u64).into()];
-            table.row([place, values(&run.load, counted)].concat());
+        let step = minutes_a_point(measured);
+        for (nth, minutes) in measured.minutes.chunks(step).enumerate() {
+            let Some(values) = values(&run.load, &Minute::sum(minutes)) else { continue };
+            let place = vec![run.load.clone().into(), name.into(), ((nth * step) as u64).into()];
+            table.row([place, values].concat());
         }
     }
 }
@@ -238,27 +256,32 @@ fn placed(runs: &[Run<'_>]) -> Result<(Table, Figure)> {
     let is_papers = |load: &str| printed(load, OTF, false).ssd.is_some();
     let columns = ["load", "system", "minute", "gib", "paper_most_gib"];
     let mut table = Table::new("placed", "Fig. 6: what lies on the fast tier", &columns);
-    each_minute(runs, &mut table, |load, minute| {
+    each_point(runs, &mut table, |load, minute| {
         let most = is_papers(load).then_some(PAPER_MOST_GIB);
-        vec![(minute.placed_bytes as f64 / f64::from(1 << 30)).into(), most.into()]
+        Some(vec![(minute.placed_bytes as f64 / f64::from(1 << 30)).into(), most.into()])
     });
     let caption = "GiB on the fast tier, minute by minute; the paper counts subLUNs of 1 GB, 24 of them at most (dashed). \
                    OTF-AST fills it while a concentration lasts and empties it ten minutes later; the cache only fills.";
+    let caption = caption.to_owned() + &coarse(runs);
     let paper = runs.iter().any(|run| is_papers(&run.load)).then(|| {
         json!({ "mark": { "type": "rule", "strokeDash": [6, 4], "color": Figure::PAPER }, "encoding": {
             "y": { "field": "paper_most_gib", "type": "quantitative", "aggregate": "max" },
         }})
     });
-    panels(table, caption, Figure::axis("minute", "minute"), Figure::axis("gib", "GiB on the fast tier"), paper)
+    panels(table, &caption, Figure::axis("minute", "minute"), Figure::axis("gib", "GiB on the fast tier"), paper)
 }
 
 fn minutes(runs: &[Run<'_>]) -> Result<(Table, Figure)> {
     let columns = ["load", "system", "minute", "ssd_percent"];
     let mut table = Table::new("minutes", "SSD share, minute by minute", &columns);
-    each_minute(runs, &mut table, |_, minute| vec![percent(minute.fast as f64 / minute.requests.max(1) as f64)]);
+    // A share of nothing is no share.
+    let share = |minute: &Minute| percent(minute.fast as f64 / minute.requests as f64);
+    each_point(runs, &mut table, |_, minute| (minute.requests > 0).then(|| vec![share(minute)]));
     let caption = "The part of a minute's requests that the fast tier served. Where a concentration ends and another \
-                   begins somewhere else, every line falls; how soon it rises again is what tells the systems apart.";
-    panels(table, caption, Figure::axis("minute", "minute"), Figure::axis("ssd_percent", "SSD share, %"), None)
+                   begins somewhere else, every line falls; how soon it rises again is what tells the systems apart. Where \
+                   nothing was asked for there is no point.";
+    let caption = caption.to_owned() + &coarse(runs);
+    panels(table, &caption, Figure::axis("minute", "minute"), Figure::axis("ssd_percent", "SSD share, %"), None)
 }
 
 fn distributions(runs: &[Run<'_>]) -> Result<(Table, Figure)> {

@@ -40,6 +40,19 @@ pub struct Minute {
     pub placed_bytes: u64,
 }
 
+impl Minute {
+    /// Several of them, one after the other, as one.
+    pub fn sum(minutes: &[Self]) -> Self {
+        minutes.iter().fold(Self::default(), |sum, minute| Self {
+            requests: sum.requests + minute.requests,
+            fast: sum.fast + minute.fast,
+            not_slow: sum.not_slow + minute.not_slow,
+            response_ms: sum.response_ms + minute.response_ms,
+            placed_bytes: minute.placed_bytes,
+        })
+    }
+}
+
 /// Counts of a run.
 #[derive(Default)]
 pub struct Tally {

@@ -210,6 +210,35 @@ fn what_is_in_the_papers_order_holds() {
     assert!(!beats(&judged(&results)));
 }
 
+/// Of twenty hours in which every fourth minute is busy, a point is two minutes: the busy ones are all in it, and the idle ones are
+/// no share of 0 %.
+#[test]
+fn a_share_is_drawn_of_all_requests_and_of_no_idle_time() {
+    let mut results = as_printed();
+    let minute = |nth: u64| match nth % 4 {
+        1 => measure::Minute { requests: 100, fast: 60, placed_bytes: nth << 30, ..Default::default() },
+        _ => measure::Minute { placed_bytes: nth << 30, ..Default::default() },
+    };
+    for (_, data) in &mut results {
+        data.measured.minutes = (0..1200).map(minute).collect();
+    }
+    let findings = TierPolicies.judge(&Setting::default(), &results).unwrap();
+    let rows = |name: &str| {
+        let table = findings.tables.iter().find(|table| table.name == name).unwrap();
+        let lines: Vec<String> = table.csv().unwrap().lines().skip(1).map(str::to_owned).collect();
+        assert_eq!(lines.len() % results.len(), 0, "{name}");
+        lines[..lines.len() / results.len()].to_vec()
+    };
+    let shares = rows("minutes");
+    assert!(shares.len() == 300 && shares.iter().all(|row| row.ends_with(",60")), "{:?}", &shares[..3]);
+    assert!(shares[1].contains(",4,"), "{}", shares[1]);
+    // What lies there does so in idle minutes too.
+    assert_eq!(rows("placed").len(), 600);
+    for figure in findings.figures.iter().filter(|figure| ["minutes", "placed"].contains(&figure.name.as_str())) {
+        assert!(figure.caption.contains("a point covers 2 minutes"), "{}", figure.caption);
+    }
+}
+
 /// Minutes without moves are as slow for both, however slow they are.
 #[test]
 fn moves_that_cost_nothing_overload_nothing() {
