@@ -3,6 +3,7 @@
 use crate::findings::Table;
 use anyhow::Result;
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 
 /// A figure, drawn by Vega-Lite.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,7 @@ impl Figure {
     /// table's columns. What the paper says is drawn in [`Figure::PAPER`], dashed where it is a line, and named so.
     pub fn of(table: &Table, title: impl Into<String>, caption: impl Into<String>, drawing: Json) -> Result<Self> {
         let (title, caption) = (title.into(), caption.into());
+        debug_assert_eq!(uncoloured(table, &drawing), None, "{}: more names than colours", table.name);
         let mut spec = json!({
             "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
             "description": caption,
@@ -80,6 +82,18 @@ impl Figure {
         json!({ "mark": tick, "encoding": { "y": { "field": field, "type": "quantitative" } } })
     }
 
+    /// What tells apart the lines that are named by `field`, as their encodings of colour and of dashes: `names` in the order of
+    /// the legend. What ends in `variant` is a variant: in the same colour, dashed.
+    pub fn series(field: &str, names: &[String], variant: &str) -> (Json, Json) {
+        let numbers = colours(names, variant);
+        debug_assert!(numbers.iter().all(|number| *number < COLOURS.len()), "more lines than colours: {names:?}");
+        let colours: Vec<&str> = numbers.into_iter().map(|number| COLOURS[number % COLOURS.len()]).collect();
+        let dash = |name: &String| if name.ends_with(variant) { [5, 3] } else { [1, 0] };
+        let dashes: Vec<[u8; 2]> = names.iter().map(dash).collect();
+        let by = |range: Json| json!({ "field": field, "type": "nominal", "title": null, "scale": { "domain": names, "range": range } });
+        (by(json!(colours)), by(json!(dashes)))
+    }
+
     /// An axis of numbers.
     pub fn axis(field: &str, title: &str) -> Json {
         json!({ "field": field, "type": "quantitative", "title": title })
@@ -96,6 +110,53 @@ impl Figure {
     pub const OURS_TOO: &'static str = "#d9772b";
     /// The colour of what a paper or a formula says.
     pub const PAPER: &'static str = "#8a8f98";
+}
+
+/// Colours of lines and bars that stand beside each other, as far apart as so many can be on white and on black, for who does not see
+/// red or green as well; those that are used most are first.
+const COLOURS: [&str; 9] = [
+    Figure::OURS,
+    Figure::OURS_TOO,
+    "#43c4a5",
+    "#84466e",
+    "#704d39",
+    "#61cae8",
+    "#01dd78",
+    "#4a69ee",
+    "#4418fb",
+];
+
+/// The numbers of colours that `names` have: what ends in `variant` has that of what it is a variant of.
+fn colours(names: &[String], variant: &str) -> Vec<usize> {
+    let mut plain: Vec<&str> = Vec::new();
+    let of = |name| {
+        let name = str::strip_suffix(name, variant).unwrap_or(name);
+        plain.iter().position(|known| *known == name).unwrap_or_else(|| {
+            plain.push(name);
+            plain.len() - 1
+        })
+    };
+    names.iter().map(String::as_str).map(of).collect()
+}
+
+/// A column of a table by which `drawing` colours, and which has more names than there are colours, where it does not say which
+/// names have which.
+fn uncoloured(table: &Table, drawing: &Json) -> Option<String> {
+    let fields = match drawing {
+        Json::Object(fields) => fields,
+        Json::Array(parts) => return parts.iter().find_map(|part| uncoloured(table, part)),
+        _ => return None,
+    };
+    let colour = fields.get("color").filter(|colour| colour["type"] == "nominal" && colour["scale"]["range"].is_null());
+    if let Some(field) = colour.and_then(|colour| colour["field"].as_str()) {
+        let column = table.columns.iter().position(|column| column == field);
+        let names: BTreeSet<String> =
+            table.rows.iter().filter_map(|row| row.get(column?)).map(|name| format!("{name:?}")).collect();
+        if names.len() > COLOURS.len() {
+            return Some(field.to_owned());
+        }
+    }
+    fields.values().find_map(|part| uncoloured(table, part))
 }
 
 /// Looks that read on white and on black alike: words and axes take the colour of the page's text.
@@ -117,6 +178,43 @@ fn looks() -> Json {
         "header": { "labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12 },
         "title": { "color": "currentColor", "fontSize": 12, "fontWeight": "normal", "anchor": "start" },
         "text": { "color": "currentColor" },
-        "range": { "category": [Figure::OURS, Figure::OURS_TOO, "#3a9a6d", "#a15fb0", "#b8932a", "#c4536b"] },
+        "range": { "category": COLOURS },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variant_is_dashed_in_the_colour_of_what_it_is_a_variant_of() {
+        let names = ["a", "b, queued", "b", "c", "a, queued"].map(str::to_owned);
+        let (colour, dash) = Figure::series("system", &names, ", queued");
+        assert_eq!(colour["scale"]["range"], json!([COLOURS[0], COLOURS[1], COLOURS[1], COLOURS[2], COLOURS[0]]));
+        assert_eq!(dash["scale"]["range"], json!([[1, 0], [5, 3], [1, 0], [1, 0], [5, 3]]));
+        assert_eq!((&colour["scale"]["domain"], &dash["scale"]["domain"]), (&json!(names), &json!(names)));
+    }
+
+    #[test]
+    fn more_names_than_colours_are_seen() {
+        let drawing = json!({ "layer": [{ "encoding": { "color": { "field": "system", "type": "nominal" } } }] });
+        let mut table = Table::new("t", "t", &["system"]);
+        for number in 0..COLOURS.len() {
+            table.row([format!("system {number}").into()]);
+        }
+        assert_eq!(uncoloured(&table, &drawing), None);
+        table.row(["one more".into()]);
+        assert_eq!(uncoloured(&table, &drawing), Some("system".to_owned()));
+    }
+
+    /// As many lines as there are colours, with a variant of each, and no two alike.
+    #[test]
+    fn no_two_lines_look_alike() {
+        let plain = (0..COLOURS.len()).map(|number| format!("line {number}"));
+        let names: Vec<String> = plain.flat_map(|name| [name.clone(), name + ", 2nd run"]).collect();
+        let (colour, dash) = Figure::series("system", &names, ", 2nd run");
+        let of = |json: &Json| json["scale"]["range"].as_array().unwrap().iter().map(Json::to_string).collect::<Vec<_>>();
+        let looks: BTreeSet<_> = of(&colour).into_iter().zip(of(&dash)).collect();
+        assert_eq!(looks.len(), names.len());
+    }
 }

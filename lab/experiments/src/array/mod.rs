@@ -220,11 +220,13 @@ fn at_equal_percentile(ours: (&str, &Curve), other: (&str, &Curve)) -> (String, 
 /// A figure's lines: one an array, over the rate of arrivals.
 fn lines(table: &Table, title: &str, caption: &str, y: (&str, &str)) -> Result<Figure> {
     let mark = json!({ "type": "line", "strokeWidth": 3, "point": true });
-    let titles: Vec<&str> = SYSTEMS.iter().map(|system| system.title).collect();
+    let titles: Vec<String> = SYSTEMS.iter().map(|system| system.title.to_owned()).collect();
+    let (colour, dash) = Figure::series("array", &titles, ", queued");
     let drawing = json!({ "mark": mark, "encoding": {
         "x": Figure::axis("arrivals_per_s", "arrivals a second"),
         "y": Figure::axis(y.0, y.1),
-        "color": { "field": "array", "type": "nominal", "title": null, "sort": titles },
+        "color": colour,
+        "strokeDash": dash,
     }});
     Figure::of(table, title, caption, drawing)
 }

@@ -207,9 +207,13 @@ fn panels(
     y: serde_json::Value,
     paper: Option<serde_json::Value>,
 ) -> Result<(Table, Figure)> {
-    let names: Vec<&str> = TITLES.iter().map(|(_, title)| *title).collect();
+    // The legend has the second runs only where there are some.
+    let has_second = table.rows.iter().flatten().any(|it| matches!(it, Value::Text(text) if text.ends_with(SECOND)));
+    let names = |(_, title): &(&str, &str)| [Some(title.to_string()), has_second.then(|| format!("{title}{SECOND}"))];
+    let names: Vec<String> = TITLES.iter().flat_map(names).flatten().collect();
+    let (colour, dash) = Figure::series("system", &names, SECOND);
     let lines = json!({ "mark": { "type": "line", "strokeWidth": 1.5 }, "encoding": {
-        "x": x, "y": y, "color": { "field": "system", "type": "nominal", "title": null, "sort": names },
+        "x": x, "y": y, "color": colour, "strokeDash": dash,
     }});
     let layers: Vec<_> = std::iter::once(lines).chain(paper).collect();
     let drawing = json!({
