@@ -71,6 +71,10 @@ fn play(
     if survey.load.requests == 0 {
         bail!("{}: no request is left to replay: widen the window, or name another trace", command.trace);
     }
+    // As an iolog of version 2 without waits: all at once, such a replay would measure the queue that it makes.
+    if survey.load.requests > 1 && survey.load.span_ns == 0 && options.pace == Pace::Open {
+        bail!("{}: no time passes in it: give --closed-loop N", command.trace);
+    }
     // The report reads the trace on a thread of its own, beside the replay.
     let report = adapted.source.clone();
     let scope = Scope { capacity_bytes: adapted.capacity_bytes(), ..Scope::default() };
@@ -388,8 +392,8 @@ mod tests {
     use crate::cli::{Cli, Command, LabCommand};
     use clap::Parser;
 
-    /// What a replay that keeps no more than so many requests tells, and whether it kept them.
-    fn told(args: &[&str], known_most: usize) -> (Value, bool) {
+    /// A replay that keeps no more than so many requests, and whether it kept them.
+    fn played(args: &[&str], known_most: usize) -> Result<(Anatomy, Summary, bool)> {
         let line = [&["kura", "lab", "replay"], args].concat();
         let Command::Lab(LabCommand::Replay(command)) = Cli::try_parse_from(line).unwrap().command else { panic!() };
         let config = Config::load_for(Purpose::Lab, None, Flags::default()).unwrap();
@@ -397,10 +401,33 @@ mod tests {
         let source = Source::of(&command, known_most).unwrap();
         let (options, adapted) = adapt(&command, &spec, &source).unwrap();
         let bar = Bar::new(Out::Quiet).unwrap();
-        let (anatomy, summary) = play(&command, &spec, &options, &adapted, &bar).unwrap();
+        let (anatomy, summary) = play(&command, &spec, &options, &adapted, &bar)?;
         let kept = source.known.get();
         assert!(kept.is_none_or(|kept| kept.len() as u64 == summary.load.requests));
-        (json!({ "trace": anatomy, "replay": summary }), kept.is_some())
+        Ok((anatomy, summary, kept.is_some()))
+    }
+
+    /// What such a replay tells.
+    fn told(args: &[&str], known_most: usize) -> (Value, bool) {
+        let (anatomy, summary, is_kept) = played(args, known_most).unwrap();
+        (json!({ "trace": anatomy, "replay": summary }), is_kept)
+    }
+
+    /// An iolog of version 2 has no times; in closed loop none are needed, and one request is no burst.
+    #[test]
+    fn a_trace_in_which_no_time_passes_is_replayed_in_closed_loop_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.log");
+        let path = path.to_str().unwrap();
+        let replay = |requests: usize, args: &[&str]| {
+            let lines: String = (0..requests).map(|nth| format!("/dev/sdb write {} 4096\n", nth * 4096)).collect();
+            std::fs::write(path, format!("fio version 2 iolog\n/dev/sdb add\n{lines}")).unwrap();
+            played(&[&[path], args].concat(), KNOWN).map(|(_, summary, _)| summary.load.requests)
+        };
+        let error = replay(2, &[]).unwrap_err().to_string();
+        assert_eq!(error, format!("{path}: no time passes in it: give --closed-loop N"));
+        assert_eq!(replay(2, &["--closed-loop", "1"]).unwrap(), 2);
+        assert_eq!(replay(1, &[]).unwrap(), 1);
     }
 
     #[test]
