@@ -9,7 +9,7 @@ use crate::run::Run;
 use crate::summary::{ControllerSummary, DiskSummary, PoolSummary, Summary, TierSummary, VolumeSummary};
 use crate::survey::Survey;
 use kura_block::BLOCK_BYTES;
-use kura_controller::{Controller, ControllerInfo, Hits};
+use kura_controller::{Controller, ControllerInfo, DiskInfo, DiskState, Hits};
 use kura_trace::Request;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -162,6 +162,7 @@ where
     (summary.prefill_bytes, summary.warm_requests) = (prefill_bytes, warm_requests.get());
     let controllers = node.controllers.iter().zip(&begin.controllers);
     summary.controllers = controllers.map(|(now, before)| of_controller(now, before)).collect();
+    summary.failed_disks = node.sim.block_on(failed_disks(node))?;
     (summary.pool, summary.tier) = node.sim.block_on(at_the_end(node, spec, begin))?;
     if let Some(ledger) = &run.ledger {
         node.sim.block_on(read_back(node, &run, &reporter))?;
@@ -255,6 +256,7 @@ fn summarize(
         in_flight_max: tally.in_flight_max,
         errors: tally.errors.clone(),
         first_error: tally.first_error.clone(),
+        failed_disks: Vec::new(),
         disks: node.disks.borrow().iter().map(|disk| of_disk(disk, elapsed)).collect(),
         controllers: Vec::new(),
         pool: PoolSummary::default(),
@@ -281,6 +283,13 @@ pub(crate) fn of_disk(disk: &kura_sim::SimDisk, elapsed: Duration) -> DiskSummar
         queue_mean: share(counters.wait_ns + counters.service_ns),
         queue_max: counters.queue_max,
     }
+}
+
+/// Names of the disks that were given up. Where nothing was written since, the pool has not put such a disk out of service yet.
+async fn failed_disks(node: &Node) -> kura_block::Result<Vec<String>> {
+    let disks = node.pool.pool().await?.disks.into_iter();
+    let is_failed = |disk: &DiskInfo| disk.state == DiskState::Failed || disk.io_errors > 0;
+    Ok(disks.filter(is_failed).map(|disk| disk.path).collect())
 }
 
 /// How the pool and its tiers stand.

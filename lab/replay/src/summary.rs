@@ -47,6 +47,8 @@ pub struct Summary {
     pub errors: BTreeMap<String, u64>,
     /// What the first of them says.
     pub first_error: Option<String>,
+    /// Disks that were given up: they gave no answer for as long as the node waits.
+    pub failed_disks: Vec<String>,
     /// What each disk did from the first request that counts to the last answer.
     pub disks: Vec<DiskSummary>,
     /// What each controller did, and how it stood at the last answer.
@@ -246,8 +248,8 @@ pub struct VerifySummary {
 }
 
 impl Summary {
-    /// True when every request was answered, and nothing that was checked is wrong.
+    /// True when every request was answered, by all of the disks, and nothing that was checked is wrong.
     pub fn is_good(&self) -> bool {
-        self.errors.is_empty() && self.verify.as_ref().is_none_or(|verify| verify.mismatches == 0)
+        self.errors.is_empty() && self.failed_disks.is_empty() && self.verify.as_ref().is_none_or(|verify| verify.mismatches == 0)
     }
 }

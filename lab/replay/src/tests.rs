@@ -273,6 +273,29 @@ fn a_disk_that_loses_what_it_held_is_told() {
     }
 }
 
+/// A mirror answers all from the other disk: that it did so without one is told, where nothing was written meanwhile too.
+#[test]
+fn a_disk_that_is_given_up_is_told() {
+    let spec = NodeSpec { disk_timeout_s: 30, ..node(Model::SataSsd) };
+    for (op, lasts_s, failed) in
+        [(Op::Write, 5, vec![]), (Op::Write, 100, vec!["slow1".to_owned()]), (Op::Read, 100, vec!["slow1".to_owned()])]
+    {
+        let requests: Vec<Request> = (0..512).map(|at| request(at * 1_000_000_000, op, at * 4096, 4096)).collect();
+        let survey = Survey::of(requests.iter().map(|request| Ok::<_, Infallible>(*request))).unwrap();
+        let node = spec.start(&Options::default(), 8 * MIB).unwrap();
+        let stall = Fault {
+            disk: "slow1".to_owned(),
+            when: When::After(Duration::from_secs(200)),
+            what: FaultKind::Stall { lasts: Duration::from_secs(lasts_s) },
+        };
+        node.sim.set_plan(&FaultPlan { faults: vec![stall], crashes: vec![] });
+        let given = requests.into_iter().map(Ok::<_, Infallible>);
+        let summary = drive(&node, &spec, &Options::default(), &survey, given, &mut |_| {}).unwrap();
+        assert_eq!((&summary.failed_disks, summary.errors.len()), (&failed, 0), "{op:?}, {lasts_s} s");
+        assert_eq!(summary.is_good(), failed.is_empty(), "{op:?}, {lasts_s} s");
+    }
+}
+
 #[test]
 fn an_error_of_the_source_ends_the_replay() {
     #[derive(Debug, thiserror::Error)]

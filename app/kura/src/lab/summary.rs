@@ -150,6 +150,8 @@ fn verdicts(summary: &Summary) -> Option<String> {
     let mut lines: Vec<String> =
         summary.errors.iter().map(|(kind, count)| format!("{count} requests failed: {kind}")).collect();
     lines.extend(summary.first_error.iter().map(|error| format!("the first of them: {error}")));
+    let given_up = |name| format!("{name} was given up: no answer for {} s", summary.node.disk_timeout_s);
+    lines.extend(summary.failed_disks.iter().map(given_up));
     if let Some(verify) = &summary.verify {
         let checked = Size(verify.checked_bytes);
         lines.push(match &verify.first_mismatch {
