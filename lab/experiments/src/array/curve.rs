@@ -65,10 +65,12 @@ impl Curve {
         self.kept_up().enumerate().map(ratio).fold(f64::INFINITY, f64::min)
     }
 
-    /// The deepest fall from one rate to the next, as a part of the higher one; 0 where it only rises.
+    /// The deepest fall from one rate to the next, as a part of the higher one; 0 where it only rises. Not a number where the array kept up
+    /// with less than two rates, for then nothing can fall.
     pub fn deepest_fall(&self) -> f64 {
         let points: Vec<(f64, f64)> = self.kept_up().collect();
-        points.windows(2).map(|pair| 1.0 - pair[1].1 / pair[0].1).fold(0.0, f64::max)
+        let falls = points.windows(2).map(|pair| 1.0 - pair[1].1 / pair[0].1);
+        if points.len() < 2 { f64::NAN } else { falls.fold(0.0, f64::max) }
     }
 }
 
@@ -108,5 +110,10 @@ mod tests {
         let curve = |values: [f64; 3]| Curve((1_u32..).zip(values).map(|(n, value)| (n.into(), Some(value))).collect());
         assert!(curve([10.0, 20.0, 30.0]).deepest_fall() <= 0.0);
         assert!((curve([10.0, 20.0, 15.0]).deepest_fall() - 0.25).abs() < 1e-9);
+        // Of one rate, or none, nothing is known.
+        let behind = |values: [Option<f64>; 2]| Curve((1_u32..).zip(values).map(|(n, it)| (n.into(), it)).collect());
+        for values in [[Some(10.0), None], [None, Some(10.0)]] {
+            assert!(behind(values).deepest_fall().is_nan(), "{values:?}");
+        }
     }
 }
