@@ -114,17 +114,8 @@ impl Figure {
 
 /// Colours of lines and bars that stand beside each other, as far apart as so many can be on white and on black, for who does not see
 /// red or green as well; those that are used most are first.
-const COLOURS: [&str; 9] = [
-    Figure::OURS,
-    Figure::OURS_TOO,
-    "#43c4a5",
-    "#84466e",
-    "#704d39",
-    "#61cae8",
-    "#01dd78",
-    "#4a69ee",
-    "#4418fb",
-];
+const COLOURS: [&str; 9] =
+    [Figure::OURS, Figure::OURS_TOO, "#43c4a5", "#84466e", "#704d39", "#61cae8", "#01dd78", "#4a69ee", "#4418fb"];
 
 /// The numbers of colours that `names` have: what ends in `variant` has that of what it is a variant of.
 fn colours(names: &[String], variant: &str) -> Vec<usize> {
@@ -213,7 +204,8 @@ mod tests {
         let plain = (0..COLOURS.len()).map(|number| format!("line {number}"));
         let names: Vec<String> = plain.flat_map(|name| [name.clone(), name + ", 2nd run"]).collect();
         let (colour, dash) = Figure::series("system", &names, ", 2nd run");
-        let of = |json: &Json| json["scale"]["range"].as_array().unwrap().iter().map(Json::to_string).collect::<Vec<_>>();
+        let of =
+            |json: &Json| json["scale"]["range"].as_array().unwrap().iter().map(Json::to_string).collect::<Vec<_>>();
         let looks: BTreeSet<_> = of(&colour).into_iter().zip(of(&dash)).collect();
         assert_eq!(looks.len(), names.len());
     }

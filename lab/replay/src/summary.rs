@@ -250,6 +250,8 @@ pub struct VerifySummary {
 impl Summary {
     /// True when every request was answered, by all of the disks, and nothing that was checked is wrong.
     pub fn is_good(&self) -> bool {
-        self.errors.is_empty() && self.failed_disks.is_empty() && self.verify.as_ref().is_none_or(|verify| verify.mismatches == 0)
+        self.errors.is_empty()
+            && self.failed_disks.is_empty()
+            && self.verify.as_ref().is_none_or(|verify| verify.mismatches == 0)
     }
 }
