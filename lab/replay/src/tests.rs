@@ -276,16 +276,20 @@ fn a_disk_that_loses_what_it_held_is_told() {
 /// A mirror answers all from the other disk: that it did so without one is told, where nothing was written meanwhile too.
 #[test]
 fn a_disk_that_is_given_up_is_told() {
-    let spec = NodeSpec { disk_timeout_s: 30, ..node(Model::SataSsd) };
+    let mut spec = NodeSpec { disk_timeout_s: 30, ..node(Model::SataSsd) };
+    // What is written to new places has two disks without it.
+    spec.disks.push(disk("slow2", DiskClass::Slow, Model::SataSsd));
     for (op, lasts_s, failed) in
         [(Op::Write, 5, vec![]), (Op::Write, 100, vec!["slow1".to_owned()]), (Op::Read, 100, vec!["slow1".to_owned()])]
     {
-        let requests: Vec<Request> = (0..512).map(|at| request(at * 1_000_000_000, op, at * 4096, 4096)).collect();
+        // Two at a time: of one read alone the disk is asked that was asked before.
+        let requests = (0..512).map(|at| request(at / 2 * 1_000_000_000, op, at * 4096, 4096));
+        let requests: Vec<Request> = requests.collect();
         let survey = Survey::of(requests.iter().map(|request| Ok::<_, Infallible>(*request))).unwrap();
         let node = spec.start(&Options::default(), 8 * MIB).unwrap();
         let stall = Fault {
             disk: "slow1".to_owned(),
-            when: When::After(Duration::from_secs(200)),
+            when: When::After(Duration::from_secs(100)),
             what: FaultKind::Stall { lasts: Duration::from_secs(lasts_s) },
         };
         node.sim.set_plan(&FaultPlan { faults: vec![stall], crashes: vec![] });

@@ -420,8 +420,8 @@ mod tests {
         let path = dir.path().join("trace.log");
         let path = path.to_str().unwrap();
         let replay = |requests: usize, args: &[&str]| {
-            let lines: String = (0..requests).map(|nth| format!("/dev/sdb write {} 4096\n", nth * 4096)).collect();
-            std::fs::write(path, format!("fio version 2 iolog\n/dev/sdb add\n{lines}")).unwrap();
+            let lines: Vec<_> = (0..requests).map(|nth| format!("/dev/sdb write {} 4096\n", nth * 4096)).collect();
+            std::fs::write(path, format!("fio version 2 iolog\n/dev/sdb add\n{}", lines.concat())).unwrap();
             played(&[&[path], args].concat(), KNOWN).map(|(_, summary, _)| summary.load.requests)
         };
         let error = replay(2, &[]).unwrap_err().to_string();
