@@ -208,11 +208,7 @@ impl Leaving {
 }
 
 fn would_leave(out: Out, disk: Disk, new: Option<&str>) -> Result<()> {
-    let used = Size(if disk.unwanted_bytes > 0 {
-        disk.unwanted_bytes
-    } else {
-        disk.data_bytes.saturating_sub(disk.free_bytes)
-    });
+    let used = Size(if disk.unwanted_bytes > 0 { disk.unwanted_bytes } else { disk.used_bytes() });
     let leaving = Deed { dry_run: true, of: Leaving { disk, removed: false, job: None, new_disk: None } };
     out.show(&leaving, |Deed { of: Leaving { disk: Disk { id, path, .. }, .. }, .. }| match new {
         Some(new) => format!("would add {new}, move at most {used} off disk {id} ({path}), and remove that one"),

@@ -89,6 +89,11 @@ pub struct DiskInfo {
 }
 
 impl DiskInfo {
+    /// Bytes of volumes' data on it. Controllers count what is free at different moments: it may be more than there is.
+    pub fn used_bytes(&self) -> u64 {
+        self.data_bytes.saturating_sub(self.free_bytes)
+    }
+
     /// True when it works and has all journals that it is to have.
     pub fn carries_journals(&self) -> bool {
         self.state == DiskState::Healthy && self.journals_due > 0 && !self.lacks_journals()

@@ -282,7 +282,7 @@ fn check_fits_elsewhere(named: &DiskInfo, disks: &[DiskInfo], free_bytes: u64) -
     let moves = disks.iter().filter(|disk| disk.id != named.id && disk.state != DiskState::Healthy && takes_data(disk));
     let (held_bytes, moving_bytes) = if named.takes_data {
         let moving_bytes = moves.map(|disk| disk.unwanted_bytes.saturating_sub(disk.lost_bytes)).sum();
-        (named.data_bytes.saturating_sub(named.free_bytes), moving_bytes)
+        (named.used_bytes(), moving_bytes)
     } else {
         (named.unwanted_bytes, 0)
     };

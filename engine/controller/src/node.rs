@@ -146,7 +146,7 @@ impl Node {
             let pool = self.pool().await?;
             let snapshots_bytes = self.space().await?.snapshot_bytes;
             let room_on = |disk: &DiskInfo| {
-                let more_bytes = disk.data_bytes.saturating_sub(disk.free_bytes).min(snapshots_bytes);
+                let more_bytes = disk.used_bytes().min(snapshots_bytes);
                 (disk.free_bytes / pool.extent_bytes, more_bytes.div_ceil(pool.extent_bytes))
             };
             let room: BTreeMap<_, _> = pool.disks.iter().map(|disk| (DeviceId(disk.id), room_on(disk))).collect();

@@ -239,7 +239,7 @@ impl Client {
 
     /// Lets a disk leave the pool; [`Client::disks`] lists it until it has.
     pub async fn remove_disk(&self, id: u16) -> Result<Job> {
-        self.parsed(self.request(Method::POST, &format!("/api/v1/disks/{id}/remove"), None).await?).await
+        self.post(&format!("/api/v1/disks/{id}/remove")).await
     }
 
     /// Adds a disk and lets another one of its class leave the pool; [`Client::disks`] lists that one until it has.
@@ -249,17 +249,17 @@ impl Client {
 
     /// Marks a disk as failed; one that has the only copy of something only with `force`.
     pub async fn fail_disk(&self, id: u16, force: bool) -> Result<Job> {
-        self.parsed(self.request(Method::POST, &format!("/api/v1/disks/{id}/fail?force={force}"), None).await?).await
+        self.post(&format!("/api/v1/disks/{id}/fail?force={force}")).await
     }
 
     /// Begins to move all volumes of a controller to the others; it takes none any more.
     pub async fn drain_controller(&self, id: u16) -> Result<Job> {
-        self.parsed(self.request(Method::POST, &format!("/api/v1/controllers/{id}/drain"), None).await?).await
+        self.post(&format!("/api/v1/controllers/{id}/drain")).await
     }
 
     /// A controller that was drained takes volumes again.
     pub async fn resume_controller(&self, id: u16) -> Result<Controller> {
-        self.parsed(self.request(Method::POST, &format!("/api/v1/controllers/{id}/resume"), None).await?).await
+        self.post(&format!("/api/v1/controllers/{id}/resume")).await
     }
 
     /// The controllers, by number.
@@ -284,7 +284,7 @@ impl Client {
 
     /// Asks a job to end where it stands; it ends soon.
     pub async fn cancel_job(&self, id: u64) -> Result<Job> {
-        self.parsed(self.request(Method::POST, &format!("/api/v1/jobs/{id}/cancel"), None).await?).await
+        self.post(&format!("/api/v1/jobs/{id}/cancel")).await
     }
 
     /// Follows a job to its end: `seen` is told of each change, the last one is returned.
@@ -319,7 +319,7 @@ impl Client {
 
     /// Ends a recording; what it holds stays.
     pub async fn stop_recording(&self, volume: &str) -> Result<Recording> {
-        self.parsed(self.request(Method::POST, &format!("{}/stop", paths::recording(volume)), None).await?).await
+        self.post(&format!("{}/stop", paths::recording(volume))).await
     }
 
     /// Deletes a recording.
@@ -336,6 +336,11 @@ impl Client {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.parsed(self.request(Method::GET, path, None).await?).await
+    }
+
+    /// Asks for what takes no body.
+    async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.parsed(self.request(Method::POST, path, None).await?).await
     }
 
     async fn send<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T> {

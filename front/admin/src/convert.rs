@@ -283,6 +283,11 @@ impl RecordedRequest {
 }
 
 impl Disk {
+    /// Bytes of volumes' data on it.
+    pub fn used_bytes(&self) -> u64 {
+        self.data_bytes.saturating_sub(self.free_bytes)
+    }
+
     /// What is left to do for a disk that is not healthy.
     fn left(&self) -> String {
         let Self { id, unwanted_bytes, lost_bytes, journals, journals_due, only_journals, .. } = self;

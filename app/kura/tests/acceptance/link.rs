@@ -69,10 +69,13 @@ impl Link {
         let other = to.try_clone().expect("a stream");
         std::thread::spawn(move || arrive(under_way, to));
         let mut buffer = vec![0; PIECE_BYTES];
-        while let Ok(len @ 1..) = from.read(&mut buffer) {
+        loop {
+            let read = from.read(&mut buffer);
+            // Not even that an end has closed is told.
             while self.is_dead.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(10));
             }
+            let Ok(len @ 1..) = read else { break };
             self.take_time(len, lane);
             let left = self.left_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
                 if left == u64::MAX { Some(left) } else { left.checked_sub(len as u64) }

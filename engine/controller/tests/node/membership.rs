@@ -12,6 +12,7 @@ use kura_controller::{
 };
 use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultKind, FaultPlan, Outcome, Sim, SimDisk};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +28,15 @@ struct Rig {
 impl Rig {
     /// A pool of two fast disks and three slow ones, and two disks beside it: one fast, one slow.
     fn new() -> Self {
-        let sim = Sim::new(11);
         let sizes =
             [("fast0", 18), ("fast1", 18), ("slow0", 8), ("slow1", 8), ("slow2", 8), ("fast9", 18), ("slow9", 8)];
-        let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
+        Self::of(11, &sizes, 2..5)
+    }
+
+    /// Disks of so many MiB: the first ones are fast, those of `slow` are slow, and the others are beside the pool.
+    fn of(seed: u64, sizes: &[(&str, u64)], slow: Range<usize>) -> Self {
+        let sim = Sim::new(seed);
+        let disks: Vec<_> = sizes.iter().map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).collect();
         let pool = PoolSpec {
             uuid: [9; 16],
             extent_bytes: 64 << 10,
@@ -38,7 +44,7 @@ impl Rig {
             journal_bytes: 5 << 20,
             floating_percent: 0,
         };
-        crate::rig::format(&sim, &disks[..5], 2, &pool);
+        crate::rig::format(&sim, &disks[..slow.end], slow.start, &pool);
         Self { sim, disks }
     }
 
@@ -247,18 +253,7 @@ fn labelled(rig: &Rig) -> Vec<&'static str> {
 /// More moves than the journal has room for records, and nobody writes: the journal is made shorter all the same.
 #[test]
 fn a_long_rebuild_does_not_fill_the_journal() {
-    let sim = Sim::new(5);
-    let sizes = [("fast0", 18), ("slow0", 256), ("slow1", 256), ("slow2", 256)];
-    let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-    let pool = PoolSpec {
-        uuid: [9; 16],
-        extent_bytes: 64 << 10,
-        controllers: CONTROLLERS,
-        journal_bytes: 5 << 20,
-        floating_percent: 0,
-    };
-    crate::rig::format(&sim, &disks, 1, &pool);
-    let rig = Rig { sim, disks };
+    let rig = Rig::of(5, &[("fast0", 18), ("slow0", 256), ("slow1", 256), ("slow2", 256)], 1..4);
     let done = rig.run(&["fast0", "slow0", "slow1", "slow2"], async |node, runtime| {
         let spec = VolumeSpec {
             name: "thick".into(),

@@ -2,15 +2,13 @@
 
 use futures::future::join;
 use futures::poll;
-use kura_block::{Buf, ControllerId, Kind, Runtime};
+use kura_block::{Buf, Kind, Runtime};
 use kura_controller::{
     Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, VolumeSpec, WhenFull,
 };
-use kura_shared::InProcess;
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -252,12 +250,8 @@ fn what_a_thick_volume_lacks_costs_no_snapshot() {
         rig.sim.set_plan(&FaultPlan::default());
         let runtime: Rc<dyn Runtime> = rig.sim.runtime();
         let lacked = rig.sim.block_on(async {
-            let paths: Vec<String> = rig.disks.iter().map(|disk| disk.name().to_owned()).collect();
-            let (opener, shared) = (Box::new(SimDisk::opener(&rig.disks)), Arc::new(InProcess::new()));
             let config = Config { settings, ..Config::default() };
-            let id = ControllerId(0);
-            let found = Controller::recover(id, &paths, opener, Rc::clone(&runtime), shared, config).await.unwrap();
-            let controller = found.begin().await.unwrap();
+            let controller = crate::alone::idle((&rig.disks, &rig.disks), &runtime, config).await.unwrap();
             let status = controller.store().status_by_name("v").unwrap();
             if status.spec.size_bytes < grown || status.allocated_bytes > grown / 2 {
                 return false;

@@ -1,7 +1,7 @@
 //! The fast tier under volumes with snapshots, holes and rules, on simulated disks: what is asked of the slow disks in the end.
 
 use crate::told::Told;
-use kura_block::{Block, Buf, ControllerId, DeviceId, Runtime};
+use kura_block::{Block, Buf, DeviceId, Runtime};
 use kura_controller::{
     Check, Config, Controller, DiskClass, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec,
     TierConfig, TierMove, VolumeSpec,
@@ -51,7 +51,6 @@ impl Rig {
     fn run(&self, work: impl AsyncFnOnce(&Controller, &dyn Runtime)) {
         let runtime: Rc<dyn Runtime> = self.sim.runtime();
         self.sim.block_on(async {
-            let paths: Vec<String> = self.disks.iter().map(|disk| disk.name().to_owned()).collect();
             let config = Config {
                 settings: self.settings,
                 journal: JournalLimits {
@@ -61,11 +60,7 @@ impl Rig {
                 },
                 ..Config::default()
             };
-            let shared = Arc::new(InProcess::new());
-            let opener = Box::new(SimDisk::opener(&self.disks));
-            let found = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(&runtime), shared, config).await;
-            let controller = found.unwrap().begin().await.unwrap();
-            controller.store().begin_upkeep();
+            let controller = crate::alone::open(&self.disks, &runtime, config).await;
             work(&controller, &*runtime).await;
             let report = controller.store().check(Check::Verify).await.unwrap();
             assert!(report.violations.is_empty(), "{:#?}", report.violations);

@@ -21,6 +21,17 @@ pub async fn all(disks: &[SimDisk], runtime: &Rc<dyn Runtime>, config: Config) -
 
 /// The same for a controller of `all` disks, of which those in `here` are found.
 pub async fn start(
+    disks: (&[SimDisk], &[SimDisk]),
+    runtime: &Rc<dyn Runtime>,
+    config: Config,
+) -> Result<Rc<Controller>> {
+    let controller = idle(disks, runtime, config).await?;
+    controller.store().begin_upkeep();
+    Ok(controller)
+}
+
+/// The same, before it does anything by itself.
+pub async fn idle(
     (all, here): (&[SimDisk], &[SimDisk]),
     runtime: &Rc<dyn Runtime>,
     config: Config,
@@ -29,7 +40,5 @@ pub async fn start(
     let shared = Arc::new(InProcess::new());
     let opener = Box::new(SimDisk::opener(here));
     let recovered = Controller::recover(ControllerId(0), &paths, opener, Rc::clone(runtime), shared, config).await?;
-    let controller = recovered.begin().await?;
-    controller.store().begin_upkeep();
-    Ok(controller)
+    recovered.begin().await
 }

@@ -32,7 +32,7 @@ impl Client {
 
     /// Lets a copy go, as it was at its newest complete point.
     pub async fn promote(&self, volume: &str) -> Result<Replica> {
-        self.parsed(self.request(Method::POST, &format!("{}/promote", paths::replica(volume)), None).await?).await
+        self.post(&format!("{}/promote", paths::replica(volume))).await
     }
 
     /// The checksum of a part of a snapshot.

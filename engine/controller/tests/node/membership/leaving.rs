@@ -6,8 +6,8 @@
 use super::{CONTROLLERS, POOL, Rig, settle, tend};
 use futures::future::{Either, select};
 use kura_block::{Buf, DeviceId, Kind, Local, Result, Runtime};
-use kura_controller::{Controller, DiskClass, DiskState, Door, Layout, Node, PoolSpec, VolumeSpec};
-use kura_sim::{DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, When};
+use kura_controller::{Controller, DiskClass, DiskState, Door, Layout, Node, VolumeSpec};
+use kura_sim::{Fault, FaultKind, FaultPlan, Outcome, When};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,19 +15,8 @@ use std::time::Duration;
 #[test]
 fn what_moves_off_one_disk_is_not_free_for_another() {
     for fails in [false, true] {
-        let sim = Sim::new(5);
         let names = ["fast0", "slow0", "slow1", "slow2", "slow3", "slow4", "slow5"];
-        let sizes = names.map(|name| (name, if name == "fast0" { 18 } else { 16 }));
-        let disks: Vec<_> = sizes.map(|(name, mib)| sim.disk(name, DiskSpec::nvme(mib << 20))).into();
-        let pool = PoolSpec {
-            uuid: [9; 16],
-            extent_bytes: 64 << 10,
-            controllers: CONTROLLERS,
-            journal_bytes: 5 << 20,
-            floating_percent: 0,
-        };
-        crate::rig::format(&sim, &disks, 1, &pool);
-        let rig = Rig { sim, disks };
+        let rig = Rig::of(5, &names.map(|name| (name, if name == "fast0" { 18 } else { 16 })), 1..names.len());
         let done = rig.run(&names, async |node, _| {
             let size_bytes = (node.pool().await.unwrap().data_bytes / 8 * 3).next_multiple_of(1 << 20);
             let spec =
