@@ -247,13 +247,6 @@ impl Array {
         self.members.borrow().get(usize::from(device.0)).cloned()
     }
 
-    /// True for a disk of the pool, whether it works or not, whose class takes volumes' data: see [`Class::takes_data`].
-    pub fn takes_data(&self, member: &Member) -> bool {
-        let members = self.members.borrow();
-        let in_pool = members.iter().filter(|member| !member.is_gone()).map(|member| member.class);
-        !member.is_gone() && member.class.takes_data(in_pool)
-    }
-
     /// Takes a disk out of service; true when it was in service.
     pub fn fail(&self, device: DeviceId) -> bool {
         self.member(device).is_some_and(|member| !member.failed.replace(true))

@@ -27,17 +27,17 @@ const JOURNAL_MOST_BYTES: u64 = 1 << 44;
 /// What a disk is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Journals, and the fast tier.
+    /// Journals, the fast tier, and data where slow disks are too few for it.
     Fast,
     /// Data.
     Slow,
 }
 
 impl Class {
-    /// True where disks of this class take volumes' data, in a pool that has disks of these: slow ones do, or all where none
-    /// is slow.
-    pub fn takes_data(self, mut in_pool: impl Iterator<Item = Self>) -> bool {
-        self == Self::Slow || !in_pool.any(|class| class == Self::Slow)
+    /// True where disks of this class take the data of volumes that lie on `width` disks, in a pool that has disks of these: slow
+    /// ones do, or all where fewer are slow.
+    pub fn takes_data(self, width: usize, in_pool: impl Iterator<Item = Self>) -> bool {
+        self == Self::Slow || in_pool.filter(|class| *class == Self::Slow).count() < width
     }
 }
 

@@ -181,17 +181,35 @@ impl Layout {
         }
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mirror => "mirror",
+            Self::Raid5 => "raid5",
+            Self::HotMirror => "hot-mirror",
+            Self::Floating => "floating",
+        }
+    }
+
+    /// The fewest disks on which a group of it lies.
+    pub fn least_disks(self) -> usize {
+        match self {
+            Self::None => 1,
+            Self::Mirror => 2,
+            Self::Raid5 | Self::HotMirror | Self::Floating => 3,
+        }
+    }
+
     /// The shape it takes in a pool of so many disks for data. Groups with parity have at most `width` disks; where nobody
     /// says how many, one fewer than there are, and at most six.
     pub fn shape(self, disks: usize, width: Option<u8>, chunk_blocks: u16) -> Result<Shape> {
-        let needed = |count: usize, name: &str| {
-            if disks >= count {
-                return Ok(());
-            }
-            Err(Error::invalid(format!(
-                "layout {name} needs {count} disks for data and the pool has {disks}: add disks, or choose another layout"
-            )))
-        };
+        let needed = self.least_disks();
+        if disks < needed {
+            return Err(Error::invalid(format!(
+                "layout {} needs {needed} disks for data and the pool has {disks}: add disks, or choose another layout",
+                self.name()
+            )));
+        }
         // The disk that a group leaves out is where a rebuild goes without a spare. Three disks have none to leave out.
         let width = width.map_or_else(|| disks.saturating_sub(1).clamp(3, Shape::WIDTH), usize::from);
         let possible = (3..=usize::from(Shape::COLUMNS_LIMIT) + 1).contains(&width);
@@ -202,13 +220,12 @@ impl Layout {
             )));
         }
         let striped = Shape::raid5(disks.min(width).max(3), chunk_blocks);
-        match self {
-            Self::None => needed(1, "none").map(|()| Shape::SINGLE),
-            Self::Mirror => needed(2, "mirror").map(|()| Shape::MIRROR),
-            Self::Raid5 => needed(3, "raid5").map(|()| striped),
-            Self::HotMirror => needed(3, "hot-mirror").map(|()| striped),
-            Self::Floating => needed(3, "floating").map(|()| Shape { floats: true, ..striped }),
-        }
+        Ok(match self {
+            Self::None => Shape::SINGLE,
+            Self::Mirror => Shape::MIRROR,
+            Self::Raid5 | Self::HotMirror => striped,
+            Self::Floating => Shape { floats: true, ..striped },
+        })
     }
 }
 

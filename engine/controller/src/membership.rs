@@ -277,10 +277,11 @@ impl Controller {
 
 /// Refuses to let a disk leave whose data does not fit into what is free on those that stay. What moves there already, off disks
 /// that leave or have failed, takes its part of that; one that takes nothing any more is among these, and leaves in its turn.
-fn check_fits_elsewhere(named: &DiskInfo, disks: &[DiskInfo], free_bytes: u64) -> Result<()> {
-    let takes_data = |disk: &DiskInfo| disk.class.takes_data(disks.iter().map(|info| info.class));
+/// Volumes lie on `width` disks at most.
+fn check_fits_elsewhere(named: &DiskInfo, disks: &[DiskInfo], width: usize, free_bytes: u64) -> Result<()> {
+    let takes_data = |disk: &DiskInfo| disk.class.takes_data(width, disks.iter().map(|info| info.class));
     let moves = disks.iter().filter(|disk| disk.id != named.id && disk.state != DiskState::Healthy && takes_data(disk));
-    let (held_bytes, moving_bytes) = if named.takes_data {
+    let (held_bytes, moving_bytes) = if named.state == DiskState::Healthy && takes_data(named) {
         let moving_bytes = moves.map(|disk| disk.unwanted_bytes.saturating_sub(disk.lost_bytes)).sum();
         (named.used_bytes(), moving_bytes)
     } else {
@@ -344,20 +345,27 @@ impl Node {
             Some((path, size_bytes)) => self.data_bytes(path, named.class, size_bytes).await?,
             None => 0,
         };
-        let class_takes_data = named.class.takes_data(pool.disks.iter().map(|info| info.class));
-        let elsewhere: Vec<_> = pool.disks.iter().filter(|info| info.id != disk.0 && info.takes_data).collect();
-        let free_bytes = elsewhere.iter().map(|info| info.free_bytes).sum::<u64>()
-            + if class_takes_data { joining_bytes } else { 0 };
-        let left = elsewhere.len() + usize::from(joins && class_takes_data);
         let width = self.volumes().await?.iter().map(|volume| volume.shape.width()).max().unwrap_or(1);
+        let stay = || pool.disks.iter().filter(|info| info.id == disk.0 || info.state != DiskState::Leaving);
+        let takes_data = |class: Class| class.takes_data(width, stay().map(|info| info.class));
+        let others = || pool.disks.iter().filter(|info| info.id != disk.0 && info.state == DiskState::Healthy);
+        // What lies on slow disks goes to fast ones only where no slow one is left.
+        let is_last = !joins && others().all(|info| info.class == Class::Fast);
+        let takes_now = |class: Class| takes_data(class) || is_last;
+        let elsewhere: Vec<_> = others().filter(|info| takes_now(info.class)).collect();
+        let joins_them = joins && takes_now(named.class);
+        let free_bytes =
+            elsewhere.iter().map(|info| info.free_bytes).sum::<u64>() + if joins_them { joining_bytes } else { 0 };
+        let left = elsewhere.len() + usize::from(joins_them);
         // A disk that failed is missed by nobody, once what can be told of it is elsewhere.
-        if left < width && (named.takes_data || named.unwanted_bytes > named.lost_bytes) {
+        let holds_data = named.state == DiskState::Healthy && takes_data(named.class);
+        if left < width && (holds_data || named.unwanted_bytes > named.lost_bytes) {
             return Err(Error::full(format!(
                 "disk {}: {left} disks of data would be left, and volumes here lie on {width}: add a disk first",
                 disk.0
             )));
         }
-        check_fits_elsewhere(named, &pool.disks, free_bytes)?;
+        check_fits_elsewhere(named, &pool.disks, width, free_bytes)?;
         let working = |info: &&DiskInfo| info.id != disk.0 && info.journals_due > 0 && info.state == DiskState::Healthy;
         if named.journals.max(named.journals_due) > 0
             && !joins

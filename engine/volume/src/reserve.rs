@@ -69,17 +69,41 @@ impl Drop for Taking<'_> {
 }
 
 impl Inner {
-    /// Disks that take volumes' data, work and stay.
+    /// Disks that take data of volumes of any width, work and stay.
     pub fn data_disks(&self) -> Vec<DeviceId> {
-        let leaving = &self.tables.borrow().leaving;
-        let fit = |member: &Member| member.works() && !leaving.contains(&member.id) && self.array.takes_data(member);
-        self.array.members().iter().filter(|member| fit(member)).map(|member| member.id).collect()
+        self.disks_for(1)
     }
 
-    /// Takes places for so many copies, none on the disks of `beside`.
-    pub async fn allocate(&self, copies: usize, beside: &[Place]) -> Result<Places> {
+    /// Disks that take data of volumes which lie on `width` disks, work and stay.
+    pub fn disks_for(&self, width: usize) -> Vec<DeviceId> {
+        let disks = self.members_for(width).into_iter();
+        disks.filter(|member| member.works()).map(|member| member.id).collect()
+    }
+
+    /// Disks on which the widest of the volumes lies.
+    pub fn widest(&self) -> usize {
+        let tables = self.tables.borrow();
+        tables.volumes.homes().values().map(|volume| volume.shape.width()).max().unwrap_or(1)
+    }
+
+    /// Disks that stay, whether they work or not, whose class takes data of volumes which lie on `width` disks.
+    fn members_for(&self, width: usize) -> Vec<Rc<Member>> {
+        let leaving = &self.tables.borrow().leaving;
+        let mut members = self.array.members();
+        members.retain(|member| !member.is_gone() && !leaving.contains(&member.id));
+        let classes: Vec<_> = members.iter().map(|member| member.class).collect();
+        members.retain(|member| member.class.takes_data(width, classes.iter().copied()));
+        members
+    }
+
+    fn has_disks_for(&self, shape: Shape) -> bool {
+        self.disks_for(shape.width()).len() >= shape.width()
+    }
+
+    /// Takes so many places for a group of `width`, none on the disks of `beside`.
+    pub async fn allocate(&self, width: usize, copies: usize, beside: &[Place]) -> Result<Places> {
         let beside = |device: &DeviceId| beside.iter().any(|place| place.device == *device);
-        let (others, disks): (Vec<_>, Vec<_>) = self.data_disks().into_iter().partition(beside);
+        let (others, disks): (Vec<_>, Vec<_>) = self.disks_for(width).into_iter().partition(beside);
         if disks.len() < copies {
             let (needed, working) = (others.len() + copies, others.len() + disks.len());
             return Err(Error::full(format!(
@@ -165,20 +189,17 @@ impl Inner {
     /// Places for a group. Where too few disks work, one with parity takes the place of a disk that failed for one of its
     /// own: it is rebuilt with the others when there is a disk for it.
     async fn allocate_group(&self, shape: Shape) -> Result<Places> {
-        let full = match self.allocate(shape.width(), &[]).await {
+        let full = match self.allocate(shape.width(), shape.width(), &[]).await {
             Err(error) if error.kind() == Kind::Full && shape.parity => error,
             done => return done,
         };
-        if self.data_disks().len() >= shape.width() {
+        if self.has_disks_for(shape) {
             // They have no room, as without the one that failed: what is written now is worth a whole group.
             return Err(full);
         }
-        let members = self.array.members();
-        let leaving = |member: &Member| self.tables.borrow().leaving.contains(&member.id);
-        let has_failed = |member: &Member| !member.works() && self.array.takes_data(member) && !leaving(member);
-        let failed = members.iter().find(|member| has_failed(member));
+        let failed = self.members_for(shape.width()).into_iter().find(|member| !member.works());
         let Some(failed) = failed else { return Err(full) };
-        let places = self.allocate(shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
+        let places = self.allocate(shape.width(), shape.width() - 1, &[]).await.map_err(|_| full.clone())?;
         let mut taking = Taking { inner: self, places };
         match self.share.take(failed.id).await {
             Ok(Some(extent)) => taking.places.push(Place { device: failed.id, extent }),
@@ -210,7 +231,7 @@ impl Inner {
         self.tidy_all().await?;
         // What others give back is room on disks: tables that are full stay so.
         let may_help =
-            self.data_disks().len() >= volume.shape.width() && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
+            self.has_disks_for(volume.shape) && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
         let mut more = true;
         while more {
             more = may_help && self.others_give_back().await;
@@ -243,6 +264,7 @@ impl Inner {
         if !open || gone || volume.deleted.get() {
             return self.put_back(&places).await;
         }
+        self.note_home(volume.id, &places);
         let born = self.append(&Record::Map { volume: volume.id, index: first, places: places.clone() });
         let blocks = self.array.extent_blocks();
         let made = volume.put_group(first, born.0, places, |owner, group| Extent::empty(owner, group, blocks))?;
@@ -265,7 +287,7 @@ impl Inner {
             ));
         }
         let chunk_blocks = self.settings.chunk_blocks.min(self.array.extent_blocks() as u16);
-        layout.shape(self.data_disks().len(), self.settings.raid_width, chunk_blocks)
+        layout.shape(self.disks_for(layout.least_disks()).len(), self.settings.raid_width, chunk_blocks)
     }
 
     /// Takes the places that a volume of `size_bytes` lacks to be allocated as a whole; all or, with an error, none. They are
@@ -288,7 +310,7 @@ impl Inner {
                 }
                 Err(error) => error,
             };
-            let is_full = refused.kind() == Kind::Full && self.data_disks().len() >= volume.shape.width();
+            let is_full = refused.kind() == Kind::Full && self.has_disks_for(volume.shape);
             if is_full && (self.others_give_back().await || !std::mem::replace(&mut asked, true)) {
                 continue;
             }

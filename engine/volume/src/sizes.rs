@@ -133,11 +133,11 @@ impl Store {
     pub fn check_room(&self, spec: &Spec, room: &BTreeMap<DeviceId, (u64, u64)>) -> Result<()> {
         let inner = &self.inner;
         let known = inner.find(&spec.name).ok();
-        let disks = inner.data_disks();
         let shape = match &known {
             Some(volume) => volume.shape,
             None => inner.shape_of(spec.layout)?,
         };
+        let disks = inner.disks_for(shape.width());
         // Where disks are missing some layouts go on with fewer.
         if !spec.thick || disks.len() < shape.width() {
             return Ok(());

@@ -174,7 +174,7 @@ impl Store {
 
     /// Disks that take volumes' data, work and stay.
     pub fn data_disks(&self) -> Vec<DeviceId> {
-        self.inner.data_disks()
+        self.inner.disks_for(self.inner.widest())
     }
 
     /// Extents of a disk that this controller leased and does not use yet, or has lent to the hot area.

@@ -483,3 +483,33 @@ fn what_is_pinned_ends_with_its_volume() {
         read(&*device, 0..1, 7).await;
     });
 }
+
+/// One slow disk is left of those that a mirror lies on: data goes to the fast disks too, and what they have of copies makes room for it.
+#[test]
+fn fast_disks_that_data_needs_take_no_copies() {
+    let rig = Rig::new(24);
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 16).await;
+        write(&*device, 0..2048, 1).await;
+        tier_by_worth(controller);
+        let pinned = TierChange { pin: Some(Pin::Fast), ..TierChange::default() };
+        controller.store().change_tier_rules("v", pinned).await.unwrap();
+        runtime.sleep(Duration::from_secs(20)).await;
+        write(&*device, 0..1024, 2).await;
+        let tier = controller.store().tier();
+        assert_eq!((tier.fast_bytes, tier.hindrance), (8 << 20, None));
+        for leaves in 3..6 {
+            controller.store().leave_disk(DeviceId(leaves)).await.unwrap();
+        }
+        runtime.sleep(Duration::from_secs(120)).await;
+        let tier = controller.store().tier();
+        assert!(tier.hindrance.as_ref().is_some_and(|why| why.contains("take data too")), "{tier:?}");
+        let moves: u64 = controller.store().unwanted().values().map(|held| held.copies).sum();
+        assert_eq!((tier.fast_bytes, moves), (0, 0));
+        write(&*device, 2048..4096, 3).await;
+        device.flush().await.unwrap();
+        for (blocks, byte) in [(0..1024, 2), (1024..2048, 1), (2048..4096, 3)] {
+            read(&*device, blocks, byte).await;
+        }
+    });
+}

@@ -324,7 +324,7 @@ impl Inner {
                 waits();
                 continue;
             }
-            match self.allocate(1, &places).await {
+            match self.allocate(errand.volume.shape.width(), 1, &places).await {
                 Ok(to) => moves.push((errand, to[0])),
                 Err(full) if full.kind() == Kind::Full => {
                     waits();
@@ -406,6 +406,7 @@ impl Inner {
             return Ok(None);
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
+        self.note_home(volume.id, &site.places);
         group.move_to(site);
         // What was written home lately was left out: it is stale still.
         extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| self.forget_returned(&copy));

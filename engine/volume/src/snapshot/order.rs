@@ -180,7 +180,7 @@ impl Inner {
         let (now, (known, looked)) = (self.runtime.now(), before);
         if known == usize::MAX || now.saturating_sub(looked) >= ROOM_COUNTS {
             let mut roomy = 0;
-            for device in self.data_disks() {
+            for device in self.disks_for(volume.shape.width()) {
                 let extents = self.array.member(device).map_or(0, |member| member.plan.extents);
                 roomy += usize::from(self.share.available(device).await? > extents / SCARCE);
             }

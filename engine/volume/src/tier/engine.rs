@@ -181,6 +181,9 @@ impl Inner {
         };
         let (fast_bytes, slow_bytes) = (bytes(&fast), bytes(&self.data_disks()));
         match fast.as_slice() {
+            [] if self.disks_for(usize::MAX).len() > self.data_disks().len() => {
+                Some("volumes lie on more disks than are slow, and the fast ones take data too: add slow disks".into())
+            }
             [] => Some("there is no working disk of the fast class beside slow ones: add two".into()),
             [only] if insisted != Some(*only) => Some(format!(
                 "disk {} is the only fast one, and what lies on one disk is lost with it: add another, or name it as \

@@ -1,14 +1,15 @@
-//! Extents whose home is on fast disks: a pool that began with these alone has some. They take space of the fast tier, and would
-//! gain nothing by a copy there.
+//! Extents whose home is on fast disks: a pool that began with these alone has some, and so has one with fewer slow disks than
+//! volumes lie on. They take space of the fast tier, and would gain nothing by a copy there.
 
 use crate::extent::Extent;
 use crate::store::Inner;
 use crate::tables::{MappedRuns, VolumeState, runs_of};
+use kura_array::{Class, Place};
 use kura_block::DeviceId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What is known of them. No new ones come: what is allocated beside slow disks lies on those.
+/// What is known of them.
 #[derive(Default)]
 pub(crate) struct FastHomes {
     /// The fast disks.
@@ -41,7 +42,7 @@ impl FastHomes {
             && extent.group.places().iter().all(|place| self.disks.contains(&place.device))
     }
 
-    /// Looks at a volume again if its map has changed.
+    /// Looks at a volume again if its map has changed. None has come to fast disks: see [`Inner::note_home`].
     fn look_at(&mut self, volume: &VolumeState, of: u32) {
         let mapped = volume.mapped_runs(of);
         let before = self.volumes.get(&volume.id);
@@ -113,6 +114,13 @@ impl Inner {
             for volume in volumes.values() {
                 homes.look_at(volume, of);
             }
+        }
+    }
+
+    /// A group of a volume lies here from now on: on fast disks, all of the volume is looked at anew.
+    pub fn note_home(&self, volume: u64, places: &[Place]) {
+        if places.iter().any(|place| self.array.member(place.device).is_some_and(|disk| disk.class == Class::Fast)) {
+            self.tier.fast_homes.borrow_mut().volumes.remove(&volume);
         }
     }
 

@@ -50,7 +50,7 @@ pub use status::{RegionUse, TierStatus, TierWhy};
 use crate::extent::Extent;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
-use kura_array::{Class, FastPage, Member, Place, Places};
+use kura_array::{Class, FastPage, Place, Places};
 use kura_block::{DeviceId, Result};
 use kura_journal::Lsn;
 use std::cell::{Cell, RefCell};
@@ -76,7 +76,7 @@ pub(crate) struct FastTier {
     hits: Cell<Hits>,
     engine: RefCell<engine::Engine>,
     fast_homes: RefCell<fast_homes::FastHomes>,
-    /// Fast disks that failed or leave, of which no copy is left that does not go down.
+    /// Fast disks that take no copies, of which none is left that does not go down.
     seen_unwanted: RefCell<Option<Vec<DeviceId>>>,
     /// Nothing is asked for, and the policy has nothing to decide until something is.
     rests: Cell<bool>,
@@ -148,18 +148,20 @@ impl Inner {
         here.then_some((volume, extent))
     }
 
-    /// Disks that take fast copies: those that take no data, work and stay.
+    /// Disks that take fast copies: those that work, stay, and take the data of no volume.
     pub fn fast_disks(&self) -> Vec<DeviceId> {
-        let leaving = &self.tables.borrow().leaving;
-        let fit = |member: &Member| member.works() && !leaving.contains(&member.id) && !self.array.takes_data(member);
-        self.array.members().iter().filter(|member| fit(member)).map(|member| member.id).collect()
+        let take_data = self.disks_for(self.widest());
+        let mut disks = self.disks_for(usize::MAX);
+        disks.retain(|disk| !take_data.contains(disk));
+        disks
     }
 
-    /// Fast disks in the pool that failed or leave.
+    /// Disks of the fast class that take no copies: they failed, leave, or are wanted for data.
     fn unwanted_fast_disks(&self) -> Vec<DeviceId> {
-        let leaving = &self.tables.borrow().leaving;
-        let fast = self.array.members().into_iter().filter(|member| member.class == Class::Fast);
-        fast.filter(|member| !member.works() || leaving.contains(&member.id)).map(|member| member.id).collect()
+        let takes_copies = self.fast_disks();
+        let members = self.array.members().into_iter();
+        let unwanted = members.filter(|member| member.class == Class::Fast && !takes_copies.contains(&member.id));
+        unwanted.map(|member| member.id).collect()
     }
 
     /// True when both disks of a copy work and stay.

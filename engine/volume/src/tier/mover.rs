@@ -172,12 +172,14 @@ impl Inner {
     /// Copies with a disk that fails or leaves go down, whatever the policy thinks.
     fn send_down_unwanted(&self) {
         let unwanted = self.unwanted_fast_disks();
-        if self.tier.seen_unwanted.replace(Some(unwanted.clone())) == Some(unwanted) {
+        if self.tier.seen_unwanted.borrow().as_ref() == Some(&unwanted) {
             return;
         }
-        for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving() && !self.is_wanted(copy)) {
+        let lies_there = |copy: &FastCopy| copy.places.iter().any(|place| unwanted.contains(&place.device));
+        for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving() && lies_there(copy)) {
             self.send_down(copy);
         }
+        self.tier.seen_unwanted.replace(Some(unwanted));
     }
 
     /// True for a copy that goes down because the policy says so: its disks stay, and so does its volume.

@@ -3,9 +3,9 @@
 //! What must hold: wherever the power goes, and whichever controller cannot open it, a disk is one for all or for none; and what it had
 //! before says nothing.
 
-use super::{CONTROLLERS, POOL, Rig, failed, fill, holds, labelled, tend};
+use super::{CONTROLLERS, POOL, Rig, failed, fill, holds, labelled, settle, tend};
 use kura_block::{Block, DeviceId, Error, Runtime};
-use kura_controller::{DiskClass, DiskState};
+use kura_controller::{DiskClass, DiskState, Node};
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, SimDisk};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -136,4 +136,33 @@ fn a_disk_that_not_every_controller_can_open_has_failed() {
         assert_eq!(done, Outcome::Done(()));
         rig.verify(&labelled(&rig));
     }
+}
+
+/// A pool of fast disks gets slow ones, of which the first is too few for a mirror: writes to new places go on, it may leave again, and
+/// from the second on what is new lies on slow disks alone.
+#[test]
+fn one_slow_disk_beside_fast_ones_stops_nothing() {
+    let sizes = [("fast0", 26), ("fast1", 26), ("slow0", 8), ("slow1", 8)];
+    let rig = Rig::of(11, &sizes, 2..2);
+    let names = sizes.map(|(name, _)| name);
+    let used = async |node: &Node, disk: usize| node.pool().await.unwrap().disks[disk].used_bytes();
+    let done = rig.run(&names[..2], async |node, runtime| {
+        fill(node, "v0", Rig::content(0)).await;
+        node.add_disk(names[2].into(), DiskClass::Slow, [98; 16]).await.unwrap();
+        fill(node, "v1", Rig::content(1)).await;
+        assert!(used(node, 2).await > 0, "it takes its part");
+        node.remove_disk(DeviceId(2)).await.unwrap();
+        settle(node, runtime).await;
+        fill(node, "v2", Rig::content(2)).await;
+        for (name, uuid) in [(names[2], [99; 16]), (names[3], [100; 16])] {
+            node.add_disk(name.into(), DiskClass::Slow, uuid).await.unwrap();
+        }
+        let before = used(node, 0).await + used(node, 1).await;
+        fill(node, "v3", Rig::content(3)).await;
+        assert_eq!(used(node, 0).await + used(node, 1).await, before, "the fast ones take nothing new");
+        let refused = node.remove_disk(DeviceId(3)).await.unwrap_err().to_string();
+        assert!(refused.contains("1 disks of data would be left"), "{refused}");
+    });
+    assert_eq!(done, Outcome::Done(()));
+    rig.verify(&names);
 }
