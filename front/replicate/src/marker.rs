@@ -61,6 +61,10 @@ pub struct Marker {
     /// When it was failed over to, by the clock of the file system that has it; put down as it is written there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Time>,
+    /// Of a source: all work is back that was done in its copy, of this run, since that was failed over to. Where it is not complete,
+    /// only such is not there as the source keeps of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<Uuid>,
 }
 
 impl Marker {

@@ -69,7 +69,10 @@ pub enum ReplicateCommand {
         data: Data,
     },
     /// Copy changes made in a failed-over copy back to the source, then follow the source again
-    #[command(after_help = "Nobody may change the source or the copy meanwhile.")]
+    #[command(
+        after_help = "Nobody may change the source or the copy meanwhile. Where the copy of a tree is on another machine, \
+                            `kura replicate run COPY SOURCE --adopt` there carries the changes first."
+    )]
     Failback {
         /// The job's name
         name: String,

@@ -94,7 +94,6 @@ impl From<Options> for ToldOptions {
             recheck: _,
             adopt: _,
             allow_empty: _,
-            worked_since: _,
             dry_run: _,
         } = options;
         Self {

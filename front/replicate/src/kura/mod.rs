@@ -441,6 +441,10 @@ impl Carrier for Kura {
         self.ask(Request::Mark { text: marker.text().as_bytes(), durably }).map(drop)
     }
 
+    fn sweep(&self) -> Result<()> {
+        self.ask(Request::Sweep(Vec::new())).map(drop)
+    }
+
     fn verify(&self, source: &Source, workers: usize) -> Result<Verified> {
         let (there, unread) = self.tree()?.unwrap_or_default();
         let (mut found, sums) = compare(source, &there);

@@ -240,6 +240,10 @@ impl Carrier for Rsync {
         })
     }
 
+    fn sweep(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn verify(&self, source: &Source, _: usize) -> Result<Verified> {
         let mut process = Process::on(None);
         process.args(["-aHAXSn", "--numeric-ids", "--checksum", "--delete", "--exclude=/.kura-replica"]);
@@ -291,7 +295,7 @@ impl Carrier for Rsync {
         carry.progress.finish();
         if carry.is_known {
             self.delete(carry, gone)?;
-        } else if !carry.was_empty && carry.options.worked_since.is_none() {
+        } else if !carry.was_empty {
             let has_failed = carry.has_unread || lock(&carry.failures).len() > failed_before;
             self.delete_strangers(carry, has_failed)?;
         }

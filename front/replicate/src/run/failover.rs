@@ -8,10 +8,7 @@ use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::run::Summary;
 use crate::target::Target;
-use crate::tree::{MARKER, Time};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// Lets go of a job's copy, so that one can work with it: no run changes it any more. Returns what it is a copy of.
@@ -43,49 +40,63 @@ pub fn failover(job: &Job, options: &Options, anyway: bool) -> Result<Marker> {
         }
     }
     let lacks = marker.state != State::Complete || is_suspect;
+    // Else it would be part of the tree that is worked with.
+    carrier.sweep()?;
     carrier.mark(&Marker { state: State::Released, lacks, volatile: false, ..marker.clone() }, true)?;
     Ok(marker)
 }
 
-/// Makes the source as the copy that was worked with, and the copy a copy again. Nobody may change either meanwhile.
+/// Makes the source as the copy that was worked with, and the copy a copy again. Nobody may change either meanwhile. Where the copy is
+/// on another machine, a run there has brought its work to the source.
 ///
 /// What a copy lacks that was not all of the source when it was failed over to is nowhere but at the source, and stays there. So does
 /// what nobody has changed in such a copy since: it may be older than the source's. That is told, and the copy becomes one again, into
 /// which the next run carries it, only where that is asked for.
 pub fn failback(job: &Job, options: &Options, anyway: bool, back: &Place, progress: &Progress) -> Result<Summary> {
     let target = job.target()?;
-    let Target::Local(copy) = &target else {
-        let text = "bringing work back is done where the copy is: `kura replicate run` there, from it to the source";
-        return Err(Error::target(target.to_string(), text));
-    };
-    let marker = Marker::read(copy).map_err(|error| Error::target(target.to_string(), error))?;
-    let marker = match marker {
+    let source = job.source.tree()?;
+    let carrier = options.carrier(&target);
+    carrier.hold(false)?;
+    let begun =
+        Summary::begun(&Origin::Tree(target.to_string().into()), &Target::Local(source.to_owned()), SystemTime::now());
+    let ended = Summary { is_complete: !options.dry_run, dry_run: options.dry_run, ..begun };
+    let marker = match carrier.facts(false)?.marker {
         Some(marker) if marker.state == State::Released => marker,
         // The copy's marker is the last that changes: what was cut off after that is done, and only the job does not know it.
-        Some(_) if job.failed_over => {
-            let (from, to) = (Origin::Tree(copy.clone()), Target::Local(job.source.tree()?.to_owned()));
-            let begun = Summary::begun(&from, &to, SystemTime::now());
-            return Ok(Summary { is_complete: !options.dry_run, dry_run: options.dry_run, ..begun });
-        }
+        Some(_) if job.failed_over => return Ok(ended),
         _ => return Err(Error::target(target.to_string(), "it was not failed over")),
     };
-    let how = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
-    // One that came by rsync does not say it.
-    let written = || copy.join(OsStr::from_bytes(MARKER)).symlink_metadata();
-    let written = || written().map(|it| Time { s: it.ctime(), ns: it.ctime_nsec() as u32 });
-    let released = marker.released.map_or_else(written, Ok);
-    let released = released.map_err(|error| Error::target(target.to_string(), error))?;
-    let options = Options { worked_since: marker.lacks.then_some(released), ..how };
-    let mut summary = run(copy, &Target::Local(job.source.tree()?.to_owned()), &options, back, progress)?;
-    // All work is back where only such is told as stays at the source in any case.
-    summary.is_complete |= anyway && !summary.dry_run && summary.has_only_what_stays();
+    let summary = match &target {
+        Target::Local(copy) => {
+            let options = Options { adopt: true, recheck: true, nodes: Vec::new(), with: None, ..options.clone() };
+            let mut summary = run(copy, &Target::Local(source.to_owned()), &options, back, progress)?;
+            // All work is back where only such is told as stays at the source in any case.
+            summary.is_complete |= anyway && !summary.dry_run && summary.has_only_what_stays();
+            summary
+        }
+        _ if is_back(source, &marker, anyway)? => ended,
+        _ => return Err(Error::target(target.to_string(), ELSEWHERE)),
+    };
     if summary.is_complete {
-        let source = Source::open(job.source.tree()?)?;
+        let source = Source::open(source)?;
         Marker::remove(&source.path).map_err(|cause| Error::state(&source.path, cause))?;
-        let point = Some(summary.started_at.clone()).filter(|_| !marker.lacks);
-        let state = if marker.lacks { State::Unfinished } else { State::Complete };
+        // What became of the source since that run nobody has seen: then the next one looks.
+        let is_same = !marker.lacks && matches!(target, Target::Local(_));
+        let point = Some(summary.started_at.clone()).filter(|_| is_same);
+        let state = if is_same { State::Complete } else { State::Unfinished };
         let again = Marker { state, recovery_point: point, lacks: false, ..marker };
-        options.carrier(&target).mark(&again, true)?;
+        carrier.mark(&again, true)?;
     }
     Ok(summary)
+}
+
+/// How work is brought back from another machine.
+const ELSEWHERE: &str = "its work is brought back from its machine: `kura replicate run COPY SOURCE --adopt` there, until nothing is told, \
+     then this again; with --anyway where only such is told as stays at the source";
+
+/// Whether a run from the copy with this marker has brought all its work to the source.
+fn is_back(source: &Path, copy: &Marker, anyway: bool) -> Result<bool> {
+    let marker = Marker::read(source).map_err(|cause| Error::state(source, cause))?;
+    let has_all = |marker: &Marker| marker.state == State::Complete || (anyway && marker.state == State::Partial);
+    Ok(marker.is_some_and(|marker| marker.back == Some(copy.run) && has_all(&marker)))
 }

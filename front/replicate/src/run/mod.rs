@@ -33,10 +33,14 @@ use crate::marker::{Marker, State, boot_of, rfc3339};
 use crate::origin::Origin;
 use crate::progress::Progress;
 use crate::target::{Target, identities, leads_to, owner, real};
-use crate::tree::{By, Catalogue, Changes, Directory, Known, Scan, Seen, Time, Unread, scan, scan_again};
+use crate::tree::{By, Catalogue, Changes, Directory, Known, MARKER, Scan, Seen, Time, Unread, scan, scan_again};
 use record::{Done, TICK};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -48,6 +52,8 @@ pub(crate) struct Source {
     pub path: PathBuf,
     /// Its root, open.
     pub root: OwnedFd,
+    /// Of one that is a copy which was failed over to, its marker: work that was done in it is brought back.
+    released: Option<Marker>,
 }
 
 impl Source {
@@ -56,7 +62,13 @@ impl Source {
         let absolute = path.canonicalize().map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&absolute, flags, Mode::empty()).map_err(|cause| failed(cause.into()))?;
-        Ok(Self { path: absolute, root })
+        let released = released(&absolute).map_err(failed)?;
+        Ok(Self { path: absolute, root, released })
+    }
+
+    /// Since when work was done in it, where it lacked something then.
+    fn worked_since(&self) -> Option<Time> {
+        self.released.as_ref().filter(|marker| marker.lacks).and_then(|marker| marker.released)
     }
 
     /// Whether its path still leads to it: it may have been unmounted since.
@@ -69,6 +81,21 @@ impl Source {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         format!("{host}:{}", self.path.display())
     }
+}
+
+/// The marker of a copy that was failed over to, and when; none of what is anything else.
+fn released(root: &Path) -> std::io::Result<Option<Marker>> {
+    let marker = match Marker::read(root) {
+        // What has its name is the tree's own, and no file.
+        Err(cause) if matches!(Errno::from_io_error(&cause), Some(Errno::ISDIR | Errno::LOOP)) => None,
+        marker => marker?,
+    };
+    let Some(marker) = marker.filter(|marker| marker.state == State::Released) else { return Ok(None) };
+    // One that came by rsync does not say when.
+    let written = || root.join(OsStr::from_bytes(MARKER)).symlink_metadata();
+    let written = || written().map(|it| Time { s: it.ctime(), ns: it.ctime_nsec() as u32 });
+    let released = Some(marker.released.map_or_else(written, Ok)?);
+    Ok(Some(Marker { released, ..marker }))
 }
 
 /// Everything that is carried, and who is told how it went.
@@ -147,6 +174,8 @@ pub(crate) trait Carrier: Sync {
     /// Marks the target. Durably: the marker, and before it all that the target has, unless the marker says that this is
     /// unfinished.
     fn mark(&self, marker: &Marker, durably: bool) -> Result<()>;
+    /// Removes what is not whole of a copy that no run goes on with, where that can be reached.
+    fn sweep(&self) -> Result<()>;
     /// Carries everything. Files that could not be carried are told to `carry`; an error is the end of the run.
     fn carry(&self, carry: &Carry<'_>) -> Result<()>;
     /// Compares the target with the source, contents and all, with so many workers.
@@ -158,24 +187,29 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Makes the target as the source is. `place` keeps what the next run wants to know.
+///
+/// Of a source that is a copy which was failed over to when it lacked something, the target keeps what only it has, and all that was
+/// not changed in the copy since then.
 pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, progress: &Progress) -> Result<Summary> {
     options.check(target)?;
     let began = (Instant::now(), SystemTime::now());
     let source = Source::open(source)?;
-    refuse_inside(&source.path, target)?;
+    let since = source.worked_since();
     let carrier = options.carrier(target);
     let catalogue = place.catalogue();
     let Facts { marker, boot, owner, .. } = meet(&source, target, &*carrier, catalogue.is_some(), options)?;
     let is_suspect = marker.as_ref().is_some_and(|marker| marker.is_suspect(&boot));
-    let is_left = catalogue.as_ref().is_some_and(|left| !is_suspect && options.trusts(left, marker.as_ref()));
+    // Where work is brought back, what only the target has is to be known, too.
+    let may_be_left = !is_suspect && since.is_none();
+    let is_left = catalogue.as_ref().is_some_and(|left| may_be_left && options.trusts(left, marker.as_ref()));
     let There { by, tree: known, unread: unread_there, doubted } = There::of(&*carrier, catalogue, is_left)?;
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
     let there = Known { tree: &known, by, is_suspect };
     let left = if is_left { Some(&known) } else { doubted.as_ref() };
     let (mut changes, unread) = look(&source, there, left.filter(|_| !options.allow_empty), progress);
     changes.doubt(doubted.as_ref(), by);
-    let failures = [left_out(&mut changes, &unread, &known, options.worked_since), unread_there.clone()].concat();
-    refuse_unread_root(&source, &unread).and_then(|()| refuse_unknown(&unread_there, options))?;
+    let failures = [left_out(&mut changes, &unread, &known, since), unread_there.clone()].concat();
+    refuse_unread_root(&source, &unread).and_then(|()| refuse_unknown(since, by, &unread_there))?;
     refuse_emptied(&source, &changes, Some(&known).filter(|_| by != By::Nobody), marker.as_ref(), &*carrier, options)?;
     let learned = place.learned();
     let plan = Plan::of(&changes, options, carrier.cuts(), &options.held(learned.cost().unwrap_or_default()));
@@ -210,8 +244,8 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let has_open = has_work || marker.as_ref().is_some_and(|marker| marker.volatile);
     let before = moment_before(marker, &source, place)?;
     let mark = |state, recovery_point| {
-        let (boot, volatile) = (boot.clone(), has_open && !options.durable);
-        Marker { source: source.name(), run, state, recovery_point, boot, volatile, lacks: false, released: None }
+        let (boot, volatile, released, back) = (boot.clone(), has_open && !options.durable, None, None);
+        Marker { source: source.name(), run, state, recovery_point, boot, volatile, lacks: false, released, back }
     };
     if has_work {
         // Durably before anything changes: what says complete after a power cut must be complete.
@@ -222,10 +256,10 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     summary.stolen = lock(&carry.dealer).stolen();
     let failures = std::mem::take(&mut *lock(&carry.failures));
     let (state, point) = ended(&failures, began.1, before);
-    carrier.mark(&mark(state, point), has_open && options.durable)?;
+    carrier.mark(&Marker { back: back(&source, &failures), ..mark(state, point) }, has_open && options.durable)?;
     if has_work {
         let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1, left };
-        done.remember(place, if unread_there.is_empty() { run } else { Uuid::new_v4() }, &known)?;
+        done.remember(place, if unread_there.is_empty() && since.is_none() { run } else { Uuid::new_v4() }, &known)?;
     }
     summary.end(progress, failures, mark(state, None), began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
@@ -233,14 +267,19 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
 }
 
 /// Refuses to bring work back to where it cannot be read what is there: it may be newer.
-fn refuse_unknown(unread_there: &[Failure], options: &Options) -> Result<()> {
-    match unread_there.first() {
-        Some(Failure { path, cause, .. }) if options.worked_since.is_some() => {
+fn refuse_unknown(worked_since: Option<Time>, by: By, unread_there: &[Failure]) -> Result<()> {
+    match unread_there.first().filter(|_| worked_since.is_some()) {
+        _ if worked_since.is_some() && by == By::Nobody => {
+            let text = "the source is a copy that lacked something when it was failed over to, and what is at the target may be newer: \
+                        name it as a directory, kura://HOST:PORT/PATH or ssh://HOST/PATH, which tell what they have";
+            Err(Error::Usage(text.to_owned()))
+        }
+        Some(Failure { path, cause, .. }) => {
             let text =
                 format!("{}: {cause}: what is there may be newer than the copy: make it readable", escaped(path));
             Err(Error::Usage(text))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -270,6 +309,12 @@ impl There {
 /// What a run has made of the target, and the moment of the source that it has; `before` is the one before the run.
 fn ended(failures: &[Failure], began: SystemTime, before: Option<String>) -> (State, Option<String>) {
     if failures.is_empty() { (State::Complete, Some(rfc3339(began))) } else { (State::Partial, before) }
+}
+
+/// Of which run the copy is whose work is back, where only such was left out as stays at the target in any case.
+fn back(source: &Source, failures: &[Failure]) -> Option<Uuid> {
+    let is_back = failures.iter().all(|failure| failure.cause == STAYS);
+    source.released.as_ref().filter(|_| is_back).map(|released| released.run)
 }
 
 /// The moment that the copy is of before a run. One of another source, or of what was there before, is not, and is forgotten.
@@ -336,6 +381,7 @@ fn one_in_the_other(source: &Path, target: impl std::fmt::Display) -> Result<()>
 
 /// Takes the target for a run, if it is one to run to; what it says of itself.
 fn meet(source: &Source, target: &Target, carrier: &dyn Carrier, had_copy: bool, options: &Options) -> Result<Facts> {
+    refuse_inside(&source.path, target)?;
     if !options.dry_run {
         // What is not mounted must not be made where it would be.
         carrier.hold(!had_copy || options.adopt)?;

@@ -5,7 +5,7 @@ use crate::balance::{Cost, SizeAware};
 use crate::error::{Error, Result};
 use crate::marker::{Marker, State};
 use crate::target::Target;
-use crate::tree::{Catalogue, Time};
+use crate::tree::Catalogue;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -120,10 +120,6 @@ pub struct Options {
     /// Empty the copy of a source that is empty.
     #[serde(skip)]
     pub allow_empty: bool,
-    /// Work with a copy that lacks something is brought back: leave what only the target has, and all that was not changed in the
-    /// copy since then.
-    #[serde(skip)]
-    pub worked_since: Option<Time>,
     /// Only say what would be carried by whom.
     #[serde(skip)]
     pub dry_run: bool,
@@ -152,7 +148,6 @@ impl Default for Options {
             recheck: false,
             adopt: false,
             allow_empty: false,
-            worked_since: None,
             dry_run: false,
         }
     }

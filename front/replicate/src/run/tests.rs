@@ -1,4 +1,5 @@
 mod again;
+mod back;
 mod daemon;
 mod links;
 mod meanwhile;
@@ -576,9 +577,10 @@ fn a_target_that_is_served_from_within_the_source_is_refused() {
 
 #[test]
 fn work_is_brought_back_to_no_tree_of_which_something_is_unknown() {
-    let back = Options { worked_since: Some(Time::default()), ..Options::default() };
     let unread = [Failure::new(b"d".to_vec(), "target: Permission denied".to_owned())];
-    let refused = refuse_unknown(&unread, &back).unwrap_err().to_string();
+    let since = Some(Time::default());
+    let refused = refuse_unknown(since, By::Target, &unread).unwrap_err().to_string();
     assert!(refused.contains("d: target: Permission denied"), "{refused}");
-    assert!(refuse_unknown(&[], &back).is_ok() && refuse_unknown(&unread, &Options::default()).is_ok());
+    assert!(refuse_unknown(since, By::Target, &[]).is_ok() && refuse_unknown(since, By::Nobody, &[]).is_err());
+    assert!(refuse_unknown(None, By::Target, &unread).is_ok() && refuse_unknown(None, By::Nobody, &[]).is_ok());
 }
