@@ -412,14 +412,14 @@ impl Carrier for Kura {
 
     fn is_empty(&self) -> Result<bool> {
         if let Some(path) = self.local() {
-            return crate::rsync::is_empty(path).map_err(|error| self.failed(error));
+            return crate::tree::is_empty(path).map_err(|error| self.failed(error));
         }
         Ok(self.ask(Request::IsEmpty)? == Reply::Bytes(vec![1]))
     }
 
     fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>> {
         if let Some(path) = self.local() {
-            return crate::rsync::told(path).map(Some).map_err(|error| self.failed(error));
+            return crate::tree::told_at(path).map(Some).map_err(|error| self.failed(error));
         }
         match (self.ask(Request::Tree)?, self.ask(Request::Unread)?) {
             (Reply::Records(records), Reply::Done(unread)) => {
@@ -447,7 +447,7 @@ impl Carrier for Kura {
 
     fn verify(&self, source: &Source, workers: usize) -> Result<Verified> {
         let (there, unread) = self.tree()?.unwrap_or_default();
-        let (mut found, sums) = compare(source, &there);
+        let (mut found, sums) = compare(source, &there, self.facts(false)?.owner.is_some());
         found.extend(unread);
         let sizes = sums.iter().filter_map(|sum| sum.of.bytes());
         let (files, bytes) = sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));

@@ -204,7 +204,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
     let is_left = catalogue.as_ref().is_some_and(|left| may_be_left && options.trusts(left, marker.as_ref()));
     let There { by, tree: known, unread: unread_there, doubted } = There::of(&*carrier, catalogue, is_left)?;
     let sweeps = options.recheck || marker.as_ref().is_some_and(|marker| marker.state != State::Complete);
-    let there = Known { tree: &known, by, is_suspect };
+    let there = Known { tree: &known, by, is_suspect, has_one_owner: owner.is_some() };
     let left = if is_left { Some(&known) } else { doubted.as_ref() };
     let (mut changes, unread) = look(&source, there, left.filter(|_| !options.allow_empty), progress);
     changes.doubt(doubted.as_ref(), by);

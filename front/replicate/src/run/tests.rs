@@ -4,6 +4,7 @@ mod daemon;
 mod links;
 mod meanwhile;
 mod rsync;
+mod verify;
 
 use super::*;
 use crate::balance::Cost;
@@ -88,7 +89,7 @@ impl Pair {
         let (source, progress, is_known) = (Source::open(&self.source).unwrap(), Progress::default(), known.is_some());
         let known = known.unwrap_or_default();
         let by = if is_known { By::Run } else { By::Nobody };
-        let known = Known { tree: &known, by, is_suspect: false };
+        let known = Known { tree: &known, by, is_suspect: false, has_one_owner: false };
         let (changes, unread) = look(&source, known, None, &progress);
         let plan = Plan::of(&changes, options, carrier.cuts(), &Cost::default());
         progress.carry(plan.files(), plan.bytes(), options.all_workers());
@@ -188,7 +189,7 @@ fn all_names_of_a_file_that_failed_are_looked_at_again() {
     fs::hard_link(pair.source.join("a"), pair.source.join("d/b")).unwrap();
     let source = Source::open(&pair.source).unwrap();
     let nothing = Catalogue::default();
-    let known = Known { tree: &nothing, by: By::Run, is_suspect: false };
+    let known = Known { tree: &nothing, by: By::Run, is_suspect: false, has_one_owner: false };
     let (changes, _) = look(&source, known, None, &Progress::default());
     let place = Place::take(&pair.folder.path().join("job")).unwrap();
     let failures = [Failure::new("a", "the target is full")];
@@ -214,7 +215,7 @@ fn a_name_that_failed_to_get_contents_of_its_own_is_one_of_several_still() {
     let place = Place::take(&pair.folder.path().join("job")).unwrap();
     let run = |failures: &[Failure]| {
         let tree = place.catalogue().unwrap_or_default();
-        let known = Known { tree: &tree, by: By::Run, is_suspect: false };
+        let known = Known { tree: &tree, by: By::Run, is_suspect: false, has_one_owner: false };
         let (changes, _) = look(&source, known, None, &Progress::default());
         let done = Done { changes: &changes, unread: &[], failures, since: later(), left: None };
         done.keep(&place, Uuid::new_v4(), &tree).unwrap();

@@ -67,8 +67,8 @@ impl Of {
 }
 
 /// What differs between the source's tree and the one that the target tells, contents and values of attributes apart, and what is to be
-/// compared for those.
-pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<Summed>) {
+/// compared for those. Owners are no difference where all belongs to whoever writes the copy.
+pub(crate) fn compare(source: &Source, there: &Catalogue, has_one_owner: bool) -> (Vec<Failure>, Vec<Summed>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (here, unread) = scan(source.root.as_fd(), Scan { threads, attributes: true, opens: false }, Some);
     let not_carried = here.iter().flat_map(Directory::not_carried);
@@ -87,24 +87,26 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
             differing.push(Failure::new(directory.path, MISSING));
             continue;
         };
-        if directory.meta != copy.meta || directory.has_attributes != copy.has_attributes {
-            differing.push(Failure::new(directory.path.clone(), "owner, permissions, times or attributes differ"));
-        } else if directory.has_attributes {
+        if !directory.meta.is_same(&copy.meta, has_one_owner) || directory.has_attributes != copy.has_attributes {
+            differing.push(Failure::new(directory.path.clone(), LOOK));
+        }
+        if directory.has_attributes && copy.has_attributes {
             sums.push(Summed { path: directory.path.clone(), of: Of::Attributes });
         }
         let mut copies: BTreeMap<&[u8], &Entry> = copy.entries.iter().map(|entry| (&*entry.name, entry)).collect();
         for entry in &directory.entries {
             let path = directory.path_of(entry);
-            let copy = copies.remove(&*entry.name);
-            let how = differs(entry, copy);
-            match how.or_else(|| copy.filter(|copy| !inodes.agree(entry, copy)).map(|_| "hard links differ")) {
-                Some(how) => differing.push(Failure::new(path, how)),
-                None => {
-                    let attributes = entry.has_attributes.then_some(Of::Attributes);
-                    let contents = (entry.kind == Kind::File).then_some(Of::Contents { bytes: entry.size_bytes });
-                    sums.extend(attributes.into_iter().chain(contents).map(|of| Summed { path: path.clone(), of }));
-                }
-            }
+            let Some(copy) = copies.remove(&*entry.name) else {
+                differing.push(Failure::new(path, MISSING));
+                continue;
+            };
+            let is_whole = entry.kind == Kind::File && copy.kind == Kind::File && entry.size_bytes == copy.size_bytes;
+            let contents = is_whole.then_some(Of::Contents { bytes: entry.size_bytes });
+            let attributes = (entry.has_attributes && copy.has_attributes).then_some(Of::Attributes);
+            sums.extend(attributes.into_iter().chain(contents).map(|of| Summed { path: path.clone(), of }));
+            let how = differs(entry, copy, has_one_owner)
+                .or_else(|| (!inodes.agree(entry, copy)).then_some("hard links differ"));
+            differing.extend(how.map(|how| Failure::new(path, how)));
         }
         let strangers = copies.into_keys().map(|name| Failure::new(join(&directory.path, name), ONLY_THERE));
         differing.extend(strangers);
@@ -115,6 +117,7 @@ pub(crate) fn compare(source: &Source, there: &Catalogue) -> (Vec<Failure>, Vec<
 
 const ONLY_THERE: &str = "only the target has it";
 pub(super) const MISSING: &str = "the target does not have it";
+const LOOK: &str = "owner, permissions, times or attributes differ";
 
 /// Which inode of the copy is which one of the source: all names of one are names of one there.
 #[derive(Default)]
@@ -132,14 +135,13 @@ impl Inodes {
     }
 }
 
-fn differs(here: &Entry, there: Option<&Entry>) -> Option<&'static str> {
-    let Some(there) = there else { return Some(MISSING) };
+fn differs(here: &Entry, there: &Entry, has_one_owner: bool) -> Option<&'static str> {
     if here.kind != there.kind || here.target != there.target {
         Some("it is something else")
     } else if here.size_bytes != there.size_bytes {
         Some("sizes differ")
-    } else if here.meta != there.meta || here.has_attributes != there.has_attributes {
-        Some("owner, permissions, times or attributes differ")
+    } else if !here.meta.is_same(&there.meta, has_one_owner) || here.has_attributes != there.has_attributes {
+        Some(LOOK)
     } else {
         None
     }

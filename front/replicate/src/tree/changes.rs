@@ -1,7 +1,7 @@
 //! What has to be done so that the target is as the source: the source as it is now against what the target is known
 //! to have. Pure.
 
-use super::{Catalogue, Directory, Entry, Kind, Time, Unread, is_upkeep, split};
+use super::{Catalogue, Directory, Entry, Kind, Meta, Time, Unread, is_upkeep, split};
 use crate::error::UNMOUNTED;
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -72,7 +72,7 @@ impl Changes {
 
     /// How many of all that is to be carried belong to others.
     pub fn of_others(&self, owner: (u32, u32)) -> u64 {
-        let is_other = |meta: &super::Meta| (meta.uid, meta.gid) != owner;
+        let is_other = |meta: &Meta| (meta.uid, meta.gid) != owner;
         let of = |changed: &Changed| {
             let entries = changed.directory.entries.iter().zip(&changed.needs);
             let entries = entries.filter(|(entry, need)| **need != Need::Nothing && is_other(&entry.meta)).count();
@@ -199,6 +199,8 @@ pub struct Known<'a> {
     /// The target's machine started anew in the middle of a run: times and sizes there may be those of files whose
     /// contents were lost.
     pub is_suspect: bool,
+    /// All that is written at the target belongs to whoever writes it: owners that it tells say nothing.
+    pub has_one_owner: bool,
 }
 
 impl Known<'_> {
@@ -304,7 +306,8 @@ impl Known<'_> {
         let is_new = old.as_ref().is_none_or(|old| old.changed == Time::default());
         let is_touched = old.as_ref().is_none_or(|old| {
             let has_attributes = now.has_attributes || old.has_attributes;
-            old.meta != now.meta || if self.by == By::Run { old.changed != now.changed } else { has_attributes }
+            let differs = if self.by == By::Run { old.changed != now.changed } else { has_attributes };
+            differs || !self.is_same(&now.meta, &old.meta)
         });
         let old_entries = old.map(|old| old.entries).unwrap_or_default();
         let mut old = old_entries.into_iter().peekable();
@@ -335,6 +338,11 @@ impl Known<'_> {
         Changed { directory: now, needs, is_new, has_new_meta: is_touched || comes_or_goes, gone }
     }
 
+    /// Whether the target is known to have this.
+    fn is_same(&self, now: &Meta, old: &Meta) -> bool {
+        now.is_same(old, self.has_one_owner && self.by == By::Target)
+    }
+
     fn need(&self, old: Option<&Entry>, now: &Entry) -> Need {
         let Some(old) = old.filter(|old| old.kind == now.kind && old.target == now.target) else {
             return Need::NEW;
@@ -355,7 +363,7 @@ impl Known<'_> {
         let is_same = if self.by == By::Run {
             !is_other && old.meta == now.meta && old.changed == now.changed
         } else {
-            old.meta == now.meta && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
+            self.is_same(&now.meta, &old.meta) && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
         };
         if is_same { Need::Nothing } else { Need::Meta }
     }
@@ -415,7 +423,6 @@ fn links(directories: &mut [Changed]) -> HashMap<(usize, usize), (usize, usize)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Meta;
 
     fn entry(name: &str, size_bytes: u64, inode: u64, changed_s: i64) -> Entry {
         let meta = Meta { mode: 0o644, modified: Time { s: 100, ns: 5 }, ..Meta::default() };
@@ -439,7 +446,7 @@ mod tests {
 
     fn changes(before: &[Directory], now: Vec<Directory>, by: By, unread: &[Unread]) -> Changes {
         let tree = Catalogue::of_records(before.iter().map(Directory::record).collect()).unwrap();
-        let known = Known { tree: &tree, by, is_suspect: false };
+        let known = Known { tree: &tree, by, is_suspect: false, has_one_owner: true };
         let visited = now.into_iter().map(|directory| known.visit(directory)).collect();
         known.changes(visited, unread)
     }
@@ -481,6 +488,9 @@ mod tests {
         let linked = Entry { links: 2, ..was() };
         assert_eq!(needs(linked.clone(), was(), By::Target), [Need::SHARED], "a name of a file of its own by now");
         assert_eq!(needs(linked, entry("a", 7, 2, 10), By::Run), [Need::SHARED], "the same, where it is known");
+        let given = |uid| Entry { meta: Meta { uid, ..was().meta }, ..was() };
+        assert_eq!(needs(given(7), given(8), By::Run), [Need::Meta], "given to somebody else");
+        assert_eq!(needs(given(7), given(8), By::Target), [Need::Nothing], "whoever writes it owns it");
         let attributes = Entry { has_attributes: true, ..was() };
         assert_eq!(needs(attributes, was(), By::Target), [Need::Meta], "attributes that went");
     }

@@ -8,7 +8,7 @@ mod scan;
 pub use catalogue::Catalogue;
 pub use changes::{By, Changed, Changes, Known, Need, Visited, is_under, is_within};
 pub use scan::{Scan, Seen, Unread, scan, scan_again};
-pub(crate) use scan::{find_directory, open_directory, told};
+pub(crate) use scan::{find_directory, is_empty, open_directory, told, told_at};
 
 use crate::codec::{Reader, broken, put, put_bytes, put_signed};
 use rustix::fs::{FileType, Stat};
@@ -213,6 +213,12 @@ impl Entry {
 }
 
 impl Meta {
+    /// Whether a copy's is as this one; where all belongs to whoever writes the copy, whose it is makes no difference.
+    pub(crate) fn is_same(&self, copy: &Self, has_one_owner: bool) -> bool {
+        let Self { uid, gid, .. } = *copy;
+        if has_one_owner { *copy == Self { uid, gid, ..*self } } else { copy == self }
+    }
+
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         for number in [self.mode, self.uid, self.gid] {
             put(out, number.into());

@@ -143,7 +143,7 @@ mod tests {
         let fd = rustix::fs::open(root, OFlags::RDONLY, Mode::empty()).unwrap();
         let (records, _) = scan(fd.as_fd(), HOW, |directory| Some(directory.record()));
         let tree = Catalogue::of_records(records).unwrap();
-        let known = Known { tree: &tree, by: By::Run, is_suspect: false };
+        let known = Known { tree: &tree, by: By::Run, is_suspect: false, has_one_owner: false };
         let looks = Cell::new(0);
         let scan = |seen: &Seen<'_>| {
             let look = looks.replace(looks.get() + 1);

@@ -3,7 +3,7 @@
 //! Everything is asked of an open directory, never by a path from the root: that is one look-up instead of many, and
 //! somebody who swaps a directory for a link meanwhile does not lead the scan elsewhere.
 
-use super::{Directory, Entry, Kind, Time, is_marker, is_unfinished, join, meta};
+use super::{Catalogue, Directory, Entry, Kind, Time, is_marker, is_unfinished, join, meta};
 use crate::error::Failure;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, chmod, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Something that could not be read.
@@ -164,7 +165,25 @@ pub(crate) fn told(root: BorrowedFd<'_>) -> std::io::Result<(Vec<Vec<u8>>, Vec<F
     Ok((records, unread.collect()))
 }
 
-/// The same of one that its owner, who this is, may not read: from now on he may. Its permissions before are told.
+/// The same of a directory of this machine, which need not be there.
+pub(crate) fn told_at(root: &Path) -> std::io::Result<(Catalogue, Vec<Failure>)> {
+    if !root.try_exists()? {
+        return Ok((Catalogue::default(), Vec::new()));
+    }
+    let (records, unread) = told(std::fs::File::open(root)?.as_fd())?;
+    Ok((Catalogue::of_records(records)?, unread))
+}
+
+/// Whether a directory of this machine has nothing in it, or is not there.
+pub(crate) fn is_empty(root: &Path) -> std::io::Result<bool> {
+    match std::fs::read_dir(root) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// A directory that its owner, who this is, may not read: from now on he may. Its permissions before are told.
 fn open_closed(root: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<(OwnedFd, Mode)> {
     let before = permit(root, path, |mode| mode | Mode::RWXU).map_err(|_| Errno::ACCESS)?;
     Ok((open_directory(root, path)?, before))
@@ -301,7 +320,7 @@ mod tests {
         let (records, unread) = scan(root.as_fd(), how, |directory| Some(directory.record()));
         assert!(records.len() == 3 && unread.is_empty());
         let tree = Catalogue::of_records(records).unwrap();
-        let known = Known { tree: &tree, by: By::Run, is_suspect: false };
+        let known = Known { tree: &tree, by: By::Run, is_suspect: false, has_one_owner: false };
         let (visited, unread) = scan(root.as_fd(), how, |directory| {
             if directory.path.is_empty() {
                 std::fs::rename(folder.path().join("a"), folder.path().join("z")).unwrap();

@@ -35,7 +35,7 @@ fn a_name_that_a_file_gets_under_the_scan_is_a_link_in_the_next_run() {
     fs::write(pair.source.join("a"), "contents").unwrap();
     let source = Source::open(&pair.source).unwrap();
     let nothing = Catalogue::default();
-    let known = Known { tree: &nothing, by: By::Run, is_suspect: false };
+    let known = Known { tree: &nothing, by: By::Run, is_suspect: false, has_one_owner: false };
     let (visited, _) = scan(source.root.as_fd(), Scan { threads: 1, attributes: false, opens: false }, |directory| {
         if directory.path.is_empty() {
             fs::hard_link(pair.source.join("a"), pair.source.join("d/b")).unwrap();
