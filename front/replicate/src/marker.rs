@@ -1,6 +1,7 @@
 //! The file at a target's root that says whose copy it is, of which moment, and whether it is whole.
 
 use crate::error::GONE;
+use crate::mounts::sync_all;
 use crate::target::{leads_to, real};
 use crate::tree::{MARKER, Time};
 use rustix::fs::{FlockOperation, OFlags, flock, statfs};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -49,7 +50,8 @@ pub struct Marker {
     /// The moment of the source that the last complete run has carried, RFC 3339; none before the first one.
     pub recovery_point: Option<String>,
     /// Which start of the machine that has the files the run began in: after another one, what was not durable is not to be
-    /// trusted. A run that goes over such a copy keeps the old one until it is done. Empty where nobody can say.
+    /// trusted. A run that goes over such a copy keeps the old one until it is done. Empty where nobody can say, and where something
+    /// could not be made durable.
     #[serde(default)]
     pub boot: String,
     /// It was not made durable, nor what it speaks of: after another start that is not to be trusted either.
@@ -120,6 +122,27 @@ impl Marker {
             marker.is_ok_and(|marker| marker.is_file())
         };
         real(root)?.ancestors().skip(1).find(is_copy).map(Path::to_owned)
+    }
+
+    /// Puts it at the root of a copy, which is open and is reached by a path. Durably: and before it all that the copy has, unless it
+    /// says that this is unfinished.
+    ///
+    /// # Errors
+    /// Of what could not be made durable the system tells only once, and has it in memory as if it were: the marker that is there says
+    /// from then on that nothing is to be trusted.
+    pub fn put(&self, root: impl AsFd, path: &Path, durably: bool) -> Result<()> {
+        // The marker must not be there before what it speaks of.
+        if durably && self.state != State::Unfinished {
+            sync_all(root).inspect_err(|_| Self::doubt(path))?;
+        }
+        self.write(path, durably)
+    }
+
+    fn doubt(path: &Path) {
+        if let Ok(Some(there)) = Self::read(path) {
+            // A file system that takes no more of anything takes no run either.
+            let _ = Self { boot: String::new(), volatile: true, ..there }.write(path, true);
+        }
     }
 
     /// Puts it in its place; durably where that is asked for. Whole in any case: after a power cut it is this one or the one before.
@@ -238,4 +261,36 @@ pub fn hold(root: &Path, makes: bool) -> Result<Option<Held>> {
 /// A moment as RFC 3339.
 pub fn rfc3339(moment: SystemTime) -> String {
     humantime::format_rfc3339_millis(moment).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Mode, open};
+
+    #[test]
+    fn what_could_not_be_made_durable_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let marker = |state| Marker {
+            source: "host:/tree".to_owned(),
+            run: Uuid::new_v4(),
+            state,
+            recovery_point: None,
+            boot: boot(),
+            volatile: false,
+            lacks: false,
+            released: None,
+            back: None,
+        };
+        for state in [State::Unfinished, State::Partial, State::Complete] {
+            marker(state).put(File::open(path).unwrap(), path, true).unwrap();
+            let there = || Marker::read(path).unwrap().unwrap();
+            assert!(!there().is_suspect(&boot()));
+            // What is open for nothing is not made durable by it.
+            let nothing = open(path, OFlags::PATH, Mode::empty()).unwrap();
+            assert!(marker(State::Complete).put(nothing, path, true).is_err());
+            assert!(there().state == state && there().is_suspect(&boot()), "{:?}", there());
+        }
+    }
 }

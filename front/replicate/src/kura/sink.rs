@@ -10,13 +10,12 @@ use super::failed::{each, failed, is_full, one};
 use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, VERSION, Welcome};
 use crate::attributes::{self, Attributes};
 use crate::error::{Failure, GONE};
-use crate::marker::{HELD, Marker, State, boot_of};
-use crate::mounts::sync_all;
+use crate::marker::{HELD, Marker, boot_of};
 use crate::target::{identities, leads_to, owner};
 use crate::tree::{Kind, Meta, Scan, UNFINISHED, is_under, scan, split};
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, fallocate, fchmod, flock,
-    fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, unlinkat,
+    Advice, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, fadvise, fallocate,
+    fchmod, flock, fstat, ftruncate, futimens, linkat, mkdirat, openat, openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -38,6 +37,10 @@ pub struct Sink {
     /// For calls that take a path: that of the open root.
     path: PathBuf,
     root: OwnedFd,
+    /// By which it was opened: what is there by the end of a run is to be this. None where somebody else sees to that.
+    named: Option<PathBuf>,
+    /// What files have in memory may not be what they have: the run that the copy was marked for compares with the latter.
+    is_doubted: bool,
     /// The directory that was last used.
     directory: Option<(Vec<u8>, OwnedFd)>,
     /// New entries of it come with an access control list that it gives them.
@@ -72,7 +75,7 @@ impl Sink {
         if makes {
             std::fs::create_dir_all(path)?;
         }
-        Ok(Self::of(rustix::fs::open(path, DIRECTORY, Mode::empty())?))
+        Ok(Self { named: Some(path.to_owned()), ..Self::of(rustix::fs::open(path, DIRECTORY, Mode::empty())?) })
     }
 
     /// The same in a directory beneath another one, to which no link leads.
@@ -91,7 +94,7 @@ impl Sink {
                     error => error.into(),
                 })?;
         }
-        Ok(Self::of(at))
+        Ok(Self { named: Some(root.join(path)), ..Self::of(at) })
     }
 
     /// The end of the copy in an open directory.
@@ -100,6 +103,8 @@ impl Sink {
             // Whatever is put under its name meanwhile.
             path: format!("/proc/self/fd/{}", root.as_raw_fd()).into(),
             root,
+            named: None,
+            is_doubted: false,
             directory: None,
             bequeaths: false,
             large: None,
@@ -145,7 +150,7 @@ impl Sink {
             Request::Hello { version, .. } => {
                 Reply::Refused(format!("it speaks version {VERSION} and not {version}: use the same kura at both ends"))
             }
-            Request::IsEmpty => match crate::rsync::is_empty(&self.path) {
+            Request::IsEmpty => match crate::tree::is_empty(&self.path) {
                 Ok(is_empty) => Reply::Bytes(vec![is_empty.into()]),
                 Err(error) => Reply::Refused(error.to_string()),
             },
@@ -199,14 +204,11 @@ impl Sink {
 
     fn mark(&mut self, text: &[u8], durably: bool) -> Result<()> {
         let marker = Marker::of_text(text).ok_or_else(|| Error::other("it was sent a marker that is none"))?;
-        if !leads_to(&self.path, &self.root) {
+        if self.named.as_ref().is_some_and(|path| !leads_to(path, &self.root)) {
             return Err(Error::other(GONE));
         }
-        if durably && marker.state != State::Unfinished {
-            // The marker must not be there before what it speaks of.
-            sync_all(&self.root)?;
-        }
-        marker.write(&self.path, durably)
+        self.is_doubted = marker.boot.is_empty();
+        marker.put(&self.root, &self.path, durably)
     }
 
     fn tree(&mut self) -> Reply {
@@ -340,6 +342,7 @@ impl Sink {
             return Err(Error::other("another file is written in its place already"));
         }
         let (_, own_name) = split(at.path);
+        let is_doubted = self.is_doubted;
         let (parent, writing_name) = self.parent_to_change(&writing)?;
         let stat_of = |at: &[u8]| statat(parent, name(at), AtFlags::SYMLINK_NOFOLLOW).ok();
         let is_file = |stat: &Stat| Kind::of(FileType::from_raw_mode(stat.st_mode)) == Some(Kind::File);
@@ -357,6 +360,10 @@ impl Sink {
         }
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(parent, name(writing_name), flags, Mode::RUSR | Mode::WUSR)?;
+        if is_doubted {
+            // It is read again; where it cannot be, that is told when it is.
+            let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        }
         let is_left = left.is_some_and(|stat| stat.st_size > 0);
         let shares = !is_left && has_old && {
             // Where the file system can, the new version begins as the old one, and shares its blocks.

@@ -12,8 +12,7 @@ mod look;
 mod process;
 
 use crate::error::{CHANGED, Error, Failure, Result};
-use crate::marker::{Held, Marker, State, hold};
-use crate::mounts::sync_all;
+use crate::marker::{Held, Marker, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
 use crate::tree::{self, Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
@@ -141,11 +140,9 @@ impl Rsync {
     fn mark_here(&self, root: &Path, marker: &Marker, durably: bool) -> std::io::Result<()> {
         let held = self.held.get().and_then(Option::as_ref);
         held.map_or(Ok(()), |held| held.check(root))?;
-        if durably && marker.state != State::Unfinished {
-            // That of before the run is told what could not be written in it.
-            sync_all(held.map_or_else(|| open(root), Held::directory)?)?;
-        }
-        marker.write(&held.map_or_else(|| root.to_owned(), Held::path), durably)
+        // That of before the run is told what could not be written in it.
+        let directory = held.map_or_else(|| open(root), Held::directory)?;
+        marker.put(directory, &held.map_or_else(|| root.to_owned(), Held::path), durably)
     }
 
     fn failed(&self, done: &Done) -> Error {
@@ -208,14 +205,14 @@ impl Carrier for Rsync {
 
     fn is_empty(&self) -> Result<bool> {
         if let Some(root) = self.local_root() {
-            return is_empty(root).map_err(|error| Error::target(self.target.to_string(), error));
+            return tree::is_empty(root).map_err(|error| Error::target(self.target.to_string(), error));
         }
         self.is_empty_there()
     }
 
     fn tree(&self) -> Result<Option<(Catalogue, Vec<Failure>)>> {
         let Some(root) = self.local_root() else { return Ok(None) };
-        told(root).map(Some).map_err(|error| Error::target(self.target.to_string(), error))
+        tree::told_at(root).map(Some).map_err(|error| Error::target(self.target.to_string(), error))
     }
 
     fn cuts(&self) -> bool {
@@ -506,22 +503,4 @@ fn slashed(path: &Path) -> OsString {
 
 fn open(root: &Path) -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-/// Whether a directory of this machine has nothing in it, or is not there.
-pub(crate) fn is_empty(root: &Path) -> std::io::Result<bool> {
-    match std::fs::read_dir(root) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
-/// What a directory of this machine has, and what of it cannot be read.
-pub(crate) fn told(root: &Path) -> std::io::Result<(Catalogue, Vec<Failure>)> {
-    if !root.try_exists()? {
-        return Ok((Catalogue::default(), Vec::new()));
-    }
-    let (records, unread) = tree::told(open(root)?.as_fd())?;
-    Ok((Catalogue::of_records(records)?, unread))
 }
