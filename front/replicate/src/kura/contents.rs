@@ -4,7 +4,6 @@ use crate::attributes;
 use crate::run::{Of, Summed};
 use crate::tree::{open_directory, split};
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Error, Result};
@@ -16,27 +15,32 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 /// How a file is opened to be read: whatever has the name by now, opening it neither waits nor leads elsewhere.
 pub const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
+/// Which end of a copy failed, and why.
+pub enum Uncopied {
+    From(Error),
+    To(Error),
+}
+
 /// Copies a part between files, in the kernel where it can.
-pub fn copy(from: &File, to: &File, offset: u64, length: u64) -> Result<()> {
+pub fn copy(from: &File, to: &File, offset: u64, length: u64) -> std::result::Result<(), Uncopied> {
     let (mut read_at, mut write_at) = (offset, offset);
     let end = offset + length;
     while write_at < end {
         let left = (end - write_at) as usize;
         match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), left) {
             Ok(1..) => {}
-            // Its end, or a file that the kernel takes for an empty one.
-            Ok(0) | Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => break,
-            Err(error) => return Err(error.into()),
+            // Its end, a file that the kernel takes for an empty one, or an error that does not say of which end it is.
+            Ok(0) | Err(_) => break,
         }
     }
     let mut buffer = vec![0; 1 << 20];
     while write_at < end {
         let part = (end - write_at).min(1 << 20) as usize;
-        let count = read_full(from, write_at, &mut buffer[..part])?;
+        let count = read_full(from, write_at, &mut buffer[..part]).map_err(Uncopied::From)?;
         if count == 0 {
             return Ok(());
         }
-        to.write_all_at(&buffer[..count], write_at)?;
+        to.write_all_at(&buffer[..count], write_at).map_err(Uncopied::To)?;
         write_at += count as u64;
     }
     Ok(())
@@ -126,7 +130,8 @@ mod tests {
         // To where the kernel would copy it, if it did not take it for empty.
         let (from, to) = ("/proc/sys/vm/overcommit_memory", "/proc/self/oom_score_adj");
         std::fs::write(to, "7").unwrap();
-        copy(&File::open(from).unwrap(), &File::options().write(true).open(to).unwrap(), 0, 2).unwrap();
+        let done = copy(&File::open(from).unwrap(), &File::options().write(true).open(to).unwrap(), 0, 2);
+        assert!(done.is_ok());
         assert_eq!(std::fs::read(from).unwrap(), std::fs::read(to).unwrap());
     }
 }

@@ -4,7 +4,7 @@
 //! from a stranger leads out of it. A file has its name only when it is whole: it is written under another one
 //! ([`UNFINISHED`]) and renamed, unless nothing has its name yet and all of it is in one message.
 
-use super::contents::{READ, copy, digest, read_full, sum_blocks};
+use super::contents::{READ, Uncopied, copy, digest, read_full, sum_blocks};
 use super::entry::{How, describe, let_in, make, mode, name, own, remove, remove_directory, take_place, times};
 use super::failed::{each, failed, is_full, one};
 use super::message::{At, FAILURES, Hold, MOST, Present, Reply, Request, Small, VERSION, Welcome};
@@ -407,9 +407,17 @@ impl Sink {
     }
 
     /// Data from a file of this machine, without a way through this process where the kernel can.
-    pub fn data_of(&mut self, at: At<'_>, source: &File, offset: u64, length: u64) -> Result<()> {
-        let written = copy(source, self.large(at)?, offset, length);
-        self.leave_if_full(at, written)
+    pub fn data_of(
+        &mut self,
+        at: At<'_>,
+        source: &File,
+        offset: u64,
+        length: u64,
+    ) -> std::result::Result<(), Uncopied> {
+        match copy(source, self.large(at).map_err(Uncopied::To)?, offset, length) {
+            Err(Uncopied::To(error)) => self.leave_if_full(at, Err(error)).map_err(Uncopied::To),
+            done => done,
+        }
     }
 
     /// The bytes of a large file that are there, up to its end.
@@ -439,8 +447,10 @@ impl Sink {
         let (parent, own_name) = self.parent(at.path)?;
         let old: File = openat(parent, name(own_name), READ, Mode::empty())?.into();
         let length = old.metadata()?.len().saturating_sub(offset).min(length);
-        let written = copy(&old, self.large(at)?, offset, length);
-        if written.as_ref().is_err_and(is_full) { self.leave_if_full(at, written) } else { Ok(()) }
+        match copy(&old, self.large(at)?, offset, length) {
+            Err(Uncopied::To(error)) => self.leave_if_full(at, Err(error)),
+            Ok(()) | Err(Uncopied::From(_)) => Ok(()),
+        }
     }
 
     /// 128 bits for each block of each range, in order. A block at the end may be short.

@@ -1,7 +1,7 @@
 //! One worker: takes units of work, reads files, and sends them to its own end of the target.
 
 use super::compare::Comparing;
-use super::contents::{READ, read_full};
+use super::contents::{READ, Uncopied, read_full};
 use super::failed::failed;
 use super::large::{Large, Larges};
 use super::limit::Limit;
@@ -294,10 +294,14 @@ impl<'a> Worker<'a> {
             self.goes(part);
             if let Link::Near(sink) = &mut self.link {
                 // The kernel copies what is on one machine.
-                if let Err(error) = sink.data_of(large.at(), file, offset, part) {
-                    large.fail();
-                    self.carry.fail([failed(large.at().path, error)]);
-                    return Ok(());
+                match sink.data_of(large.at(), file, offset, part) {
+                    Ok(()) => {}
+                    Err(Uncopied::From(error)) => return Err(error.into()),
+                    Err(Uncopied::To(error)) => {
+                        large.fail();
+                        self.carry.fail([failed(large.at().path, error)]);
+                        return Ok(());
+                    }
                 }
                 self.count(part);
             } else {

@@ -243,6 +243,23 @@ fn image(pair: &Pair, mib: u64, made_by: &str) -> PathBuf {
     image
 }
 
+/// Blocks that are told from one another.
+fn blocks() -> Vec<u8> {
+    (0..768).flat_map(|number| format!("block {number:<4090}").into_bytes()).collect()
+}
+
+/// One of them rots on the disk of this image.
+fn rot_a_block(image: &Path) {
+    let mut disk = fs::read(image).unwrap();
+    let rotten: Vec<_> = disk.windows(4096).enumerate().filter(|(_, it)| it.starts_with(b"block 300 ")).collect();
+    let rotten: Vec<usize> = rotten.into_iter().map(|(at, _)| at).collect();
+    assert!(!rotten.is_empty());
+    for at in rotten {
+        disk[at + 50] ^= 1;
+    }
+    fs::write(image, disk).unwrap();
+}
+
 #[test]
 fn what_cannot_be_read_of_an_old_version_is_written_anew() {
     for in_place in [false, true] {
@@ -252,20 +269,12 @@ fn what_cannot_be_read_of_an_old_version_is_written_anew() {
         let mount = || Mounted::by(&format!("mount -o loop '{}'", image.display()), pair.copy.clone());
         let (target, large) = (Target::Local(pair.copy.clone()), pair.source.join("large"));
         let options = Options { in_place, adopt: true, ..Options::default() };
-        // Blocks that are told from one another.
-        let mut blocks: Vec<u8> = (0..768).flat_map(|number| format!("block {number:<4090}").into_bytes()).collect();
+        let mut blocks = blocks();
         fs::write(&large, &blocks).unwrap();
         let mounted = mount();
         assert!(pair.run(&target, &options).unwrap().is_complete);
         drop(mounted);
-        let mut disk = fs::read(&image).unwrap();
-        let rotten: Vec<_> = disk.windows(4096).enumerate().filter(|(_, it)| it.starts_with(b"block 300 ")).collect();
-        let rotten: Vec<usize> = rotten.into_iter().map(|(at, _)| at).collect();
-        assert!(!rotten.is_empty());
-        for at in rotten {
-            disk[at + 50] ^= 1;
-        }
-        fs::write(&image, disk).unwrap();
+        rot_a_block(&image);
         let _mounted = mount();
         assert!(fs::read(pair.copy.join("large")).is_err());
         blocks[0] ^= 1;
@@ -274,6 +283,20 @@ fn what_cannot_be_read_of_an_old_version_is_written_anew() {
         assert!(summary.is_complete, "{in_place}: {:?}", summary.failures);
         assert!(fs::read(pair.copy.join("large")).unwrap() == blocks, "{in_place}");
     }
+}
+
+#[test]
+fn what_cannot_be_read_of_the_source_is_told_as_its_own() {
+    let pair = Pair::new();
+    let image = image(&pair, 128, "mkfs.btrfs -q");
+    let mount = || Mounted::by(&format!("mount -o loop '{}'", image.display()), pair.source.clone());
+    let mounted = mount();
+    fs::write(pair.source.join("large"), blocks()).unwrap();
+    drop(mounted);
+    rot_a_block(&image);
+    let _mounted = mount();
+    let told = pair.run(&Target::Local(pair.copy.clone()), &Options::default()).unwrap().failures;
+    assert!(matches!(&told[..], [one] if one.path == b"large" && one.cause.starts_with("source: Input")), "{told:?}");
 }
 
 #[test]
