@@ -23,6 +23,8 @@ const AHEAD: usize = 32;
 
 /// A part that is compared.
 pub struct Comparing<'a> {
+    /// Of which unit it is.
+    unit: usize,
     piece: Piece,
     large: &'a Large,
     file: File,
@@ -39,7 +41,7 @@ impl<'a> Worker<'a> {
     pub fn compare(&mut self, piece: &Piece, large: &'a Large, file: File) -> Sent {
         let left = piece.offset_bytes..piece.offset_bytes + piece.length_bytes;
         let (block, ranges, ours) = (COARSE, Vec::new(), Vec::new());
-        self.compare_window(Comparing { piece: *piece, large, file, left, block, ranges, ours })?;
+        self.compare_window(Comparing { unit: self.unit, piece: *piece, large, file, left, block, ranges, ours })?;
         while self.comparing.len() > AHEAD {
             self.compare_on()?;
         }
@@ -48,7 +50,11 @@ impl<'a> Worker<'a> {
 
     /// Takes the sums of the first one, and does what comes next for it.
     pub fn compare_on(&mut self) -> Sent {
-        let Some(mut comparing) = self.comparing.pop_front() else { return Ok(()) };
+        let Some(comparing) = self.comparing.pop_front() else { return Ok(()) };
+        self.within(comparing.unit, |worker| worker.compare_next(comparing))
+    }
+
+    fn compare_next(&mut self, mut comparing: Comparing<'a>) -> Sent {
         let reply = self.await_call()?;
         let large = comparing.large;
         if large.is_over() {

@@ -14,7 +14,7 @@ use crate::run::{Carry, Job, lock};
 use crate::tree::{Entry, Kind, Need, open_directory};
 use rustix::fs::{Mode, SeekFrom, fstat, openat, seek};
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
@@ -56,7 +56,13 @@ pub struct Worker<'a> {
     limit: &'a Limit,
     number: usize,
     link: Link,
-    tickets: VecDeque<Ticket>,
+    /// Units that were handed out and are not known to be done, by number, and what is waited for of each: that it was gone through, and
+    /// messages' replies.
+    open: BTreeMap<usize, (Unit, usize)>,
+    /// The unit that messages are of.
+    pub(super) unit: usize,
+    /// What messages without a reply are for, and of which unit.
+    tickets: VecDeque<(usize, Ticket)>,
     /// Parts whose sums were asked for, in the order of that.
     pub(super) comparing: VecDeque<Comparing<'a>>,
     directory: Option<(usize, OwnedFd)>,
@@ -69,13 +75,15 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(carry: &'a Carry<'a>, larges: &'a Larges, limit: &'a Limit, number: usize, link: Link) -> Self {
-        let (tickets, comparing, batch) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        let (open, tickets, comparing, batch) = (BTreeMap::new(), VecDeque::new(), VecDeque::new(), Vec::new());
         Self {
             carry,
             larges,
             limit,
             number,
             link,
+            open,
+            unit: 0,
             tickets,
             comparing,
             directory: None,
@@ -87,33 +95,45 @@ impl<'a> Worker<'a> {
 
     /// Works until nothing is left. What was not known to be done is given back when the link goes.
     pub fn work(mut self) -> Sent {
-        // Handed out, and not known to be done.
-        let mut open: Vec<Unit> = Vec::new();
-        loop {
+        for number in 0.. {
             let unit = lock(&self.carry.dealer).next(self.number);
+            let is_over = unit.is_none() && self.open.is_empty();
             let done = match unit {
-                Some(unit) => {
-                    let began = Instant::now();
-                    open.push(unit.clone());
-                    self.unit(&unit).inspect(|()| self.learn(&unit, began))
-                }
+                Some(unit) => self.take(number, unit),
                 None => self.settle(),
             };
-            let is_over = open.is_empty();
-            if let Err(lost) = done {
+            if done.is_err() {
                 let mut dealer = lock(&self.carry.dealer);
-                for unit in open {
+                for (unit, _) in self.open.into_values() {
                     dealer.give_back(self.number, unit);
                 }
-                return Err(lost);
-            }
-            if self.tickets.is_empty() && self.batch.is_empty() && self.comparing.is_empty() {
-                open.clear();
+                return done;
             }
             if is_over {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
+    }
+
+    fn take(&mut self, number: usize, unit: Unit) -> Sent {
+        let began = Instant::now();
+        self.open.insert(number, (unit.clone(), 1));
+        self.within(number, |worker| worker.go_through(&unit).inspect(|()| worker.learn(&unit, began)))
+    }
+
+    /// Does something of a unit that it is waited for. One of which nothing is waited for any more, nor for what that has led to, is done.
+    pub(super) fn within(&mut self, unit: usize, work: impl FnOnce(&mut Self) -> Sent) -> Sent {
+        let before = std::mem::replace(&mut self.unit, unit);
+        work(self)?;
+        self.unit = before;
+        if let Some((_, awaited)) = self.open.get_mut(&unit) {
+            *awaited -= 1;
+            if *awaited == 0 {
+                self.open.remove(&unit);
+            }
+        }
+        Ok(())
     }
 
     fn learn(&self, unit: &Unit, began: Instant) {
@@ -122,7 +142,7 @@ impl<'a> Worker<'a> {
         lock(&self.carry.learned).add(files, bytes, began.elapsed().as_secs_f64());
     }
 
-    fn unit(&mut self, unit: &Unit) -> Sent {
+    fn go_through(&mut self, unit: &Unit) -> Sent {
         for piece in &unit.pieces {
             let job = self.carry.plan.jobs[piece.item];
             match self.larges.get(piece.item) {
@@ -376,11 +396,12 @@ impl<'a> Worker<'a> {
             }
             Some(reply) => self.answered(ticket, reply),
             None => {
-                self.tickets.push_back(ticket);
-                while !matches!(self.tickets.front(), Some(Ticket::Call)) {
+                self.open.entry(self.unit).and_modify(|(_, awaited)| *awaited += 1);
+                self.tickets.push_back((self.unit, ticket));
+                while !matches!(self.tickets.front(), Some((_, Ticket::Call))) {
                     let Some(reply) = self.link.receive(false).map_err(Lost)? else { break };
-                    if let Some(ticket) = self.tickets.pop_front() {
-                        self.answered(ticket, reply)?;
+                    if let Some((unit, ticket)) = self.tickets.pop_front() {
+                        self.within(unit, |worker| worker.answered(ticket, reply))?;
                     }
                 }
                 Ok(())
@@ -388,13 +409,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for the reply of the request that was called.
+    /// Waits for the reply of the request that was called. The one who takes it is [`Self::within`] its unit.
     pub(super) fn await_call(&mut self) -> Result<Reply, Lost> {
         loop {
             let reply = self.link.receive(true).map_err(Lost)?;
             match (self.tickets.pop_front(), reply) {
-                (Some(Ticket::Call), Some(reply)) => return Ok(reply),
-                (Some(ticket), Some(reply)) => self.answered(ticket, reply)?,
+                (Some((_, Ticket::Call)), Some(reply)) => return Ok(reply),
+                (Some((unit, ticket)), Some(reply)) => self.within(unit, |worker| worker.answered(ticket, reply))?,
                 _ => return Err(Lost("a reply is missing".to_owned())),
             }
         }
@@ -406,9 +427,10 @@ impl<'a> Worker<'a> {
         while !self.comparing.is_empty() {
             self.compare_on()?;
         }
-        while let Some(ticket) = self.tickets.pop_front() {
+        while let Some((unit, ticket)) = self.tickets.pop_front() {
             let reply = self.link.receive(true).map_err(Lost)?;
-            self.answered(ticket, reply.ok_or_else(|| Lost("a reply is missing".to_owned()))?)?;
+            let reply = reply.ok_or_else(|| Lost("a reply is missing".to_owned()))?;
+            self.within(unit, |worker| worker.answered(ticket, reply))?;
         }
         Ok(())
     }

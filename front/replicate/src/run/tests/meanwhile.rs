@@ -316,3 +316,39 @@ fn what_is_mounted_in_a_copy_is_made_durable_with_it() {
         assert!(is_there, "{with:?}");
     }
 }
+
+/// A relay that loses the second of its connections, a worker's, when it has carried so many bytes of the source's.
+fn losing(to: std::net::SocketAddr, after_bytes: u64) -> std::net::SocketAddr {
+    let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = relay.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, from) in relay.incoming().map_while(std::result::Result::ok).enumerate() {
+            let there = TcpStream::connect(to).unwrap();
+            let most = if number == 1 { after_bytes } else { u64::MAX };
+            let both = |stream: &TcpStream| stream.try_clone().unwrap();
+            for (mut from, mut to, most) in [(both(&there), both(&from), u64::MAX), (from, there, most)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut std::io::Read::by_ref(&mut from).take(most), &mut to);
+                    let _ = (from.shutdown(std::net::Shutdown::Both), to.shutdown(std::net::Shutdown::Both));
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn what_a_lost_worker_has_done_is_not_done_again() {
+    let pair = Pair::new();
+    for directory in 0..40 {
+        fs::create_dir(pair.source.join(directory.to_string())).unwrap();
+        fs::write(pair.source.join(directory.to_string()).join("file"), vec![7; 500_000]).unwrap();
+    }
+    let (Target::Tcp { address, .. }, options) = pair.target(true) else { panic!() };
+    let address = losing(address.parse().unwrap(), 7_000_000);
+    let target = format!("kura://{address}/copy").parse().unwrap();
+    // Slow enough that replies are not behind.
+    let summary = pair.run(&target, &Options { workers: 2, bandwidth: Some(20_000_000), ..options }).unwrap();
+    assert!(summary.is_complete, "{:?}", summary.failures);
+    assert!((20_000_000..23_000_000).contains(&summary.sent_bytes), "{} bytes", summary.sent_bytes);
+}
