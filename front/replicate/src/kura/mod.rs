@@ -30,7 +30,7 @@ use crate::error::{Error, Failure, GONE, Result};
 use crate::marker::{Held, Marker, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Of, Options, Source, Summed, Verified, compare, lock};
 use crate::target::{Target, is_this_machine};
-use crate::tree::{Catalogue, Changed, Kind, Meta, Need, join, open_directory};
+use crate::tree::{Catalogue, Changed, Kind, Meta, Need, open_directory};
 use large::{Large, Larges};
 pub use limit::Limit;
 use link::{Far, Link};
@@ -234,10 +234,8 @@ impl Kura {
             |_| 0,
             |list| Request::Links(list.iter().map(|(path, to)| (&**path, &**to)).collect()),
         )?;
-        let entries =
-            changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
         let directories = changes.gone.iter().map(|path| (path.clone(), true));
-        let gone: Vec<_> = entries.map(|path| (path, false)).chain(directories).collect();
+        let gone: Vec<_> = changes.gone_entries().map(|path| (path, false)).chain(directories).collect();
         posting.each(
             &gone,
             |_| 0,

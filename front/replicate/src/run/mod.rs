@@ -261,7 +261,7 @@ pub fn run(source: &Path, target: &Target, options: &Options, place: &Place, pro
         let done = Done { changes: &changes, unread: &unread, failures: &failures, since: began.1, left };
         done.remember(place, if unread_there.is_empty() && since.is_none() { run } else { Uuid::new_v4() }, &known)?;
     }
-    summary.end(progress, failures, mark(state, None), began.0.elapsed());
+    summary.end(&carry, failures, state, began.0.elapsed());
     place.end(&summary, &lock(&carry.learned))?;
     Ok(summary)
 }

@@ -1,15 +1,15 @@
 //! What a run came to.
 
-use super::Plan;
+use super::{Carry, Plan};
 use crate::balance::{Load, imbalance};
 use crate::error::{Failure, STAYS};
-use crate::marker::{Marker, State, rfc3339};
+use crate::marker::{State, rfc3339};
 use crate::origin::Origin;
-use crate::progress::{Counter, Progress};
+use crate::progress::Counter;
 use crate::target::Target;
 use crate::tree::Changes;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 /// What a worker did, or is to do.
@@ -31,7 +31,7 @@ pub struct Worker {
 }
 
 /// What a run came to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The source's path.
     pub source: String,
@@ -45,7 +45,7 @@ pub struct Summary {
     pub is_complete: bool,
     /// Only what would be done was asked for.
     pub dry_run: bool,
-    /// Files and other entries that were carried, or are to be.
+    /// Files and other entries that were carried, or are to be; none of those that failed.
     pub files: u64,
     /// Bytes of them.
     pub bytes: u64,
@@ -53,7 +53,7 @@ pub struct Summary {
     pub sent_bytes: u64,
     /// Entries that were at the target already.
     pub unchanged: u64,
-    /// Entries to be deleted at the target, directories too.
+    /// Entries that were deleted at the target, or are to be, directories too.
     pub deleted: u64,
     /// Entries and directories among what is carried that belong to somebody else, and come to belong to whoever writes the copy.
     #[serde(default)]
@@ -83,22 +83,8 @@ impl Summary {
             source: source.to_string(),
             target: target.to_string(),
             started_at: rfc3339(at),
-            seconds: 0.0,
-            is_complete: false,
-            dry_run: false,
-            files: 0,
-            bytes: 0,
-            sent_bytes: 0,
-            unchanged: 0,
-            deleted: 0,
-            taken_over: 0,
-            workers: Vec::new(),
             imbalance: 1.0,
-            stolen: 0,
-            failed: 0,
-            causes: BTreeMap::new(),
-            failures: Vec::new(),
-            point: None,
+            ..Self::default()
         }
     }
 
@@ -144,14 +130,29 @@ impl Summary {
         self.failures = failures;
     }
 
-    pub(super) fn end(&mut self, progress: &Progress, failures: Vec<Failure>, marker: Marker, took: Duration) {
-        for (worker, counter) in self.workers.iter_mut().zip(progress.workers()) {
+    pub(super) fn end(&mut self, carry: &Carry<'_>, failures: Vec<Failure>, state: State, took: Duration) {
+        let counters = carry.progress.workers();
+        for (worker, counter) in self.workers.iter_mut().zip(counters) {
             (worker.files, worker.bytes) = counter.get();
             worker.seconds = counter.worked_s();
         }
-        self.sent_bytes = progress.workers().iter().map(Counter::sent_bytes).sum();
+        self.sent_bytes = counters.iter().map(Counter::sent_bytes).sum();
         self.leave_out(failures);
-        self.is_complete = marker.state == State::Complete;
+        self.take_out(carry);
+        self.is_complete = state == State::Complete;
         self.seconds = took.as_secs_f64();
+    }
+
+    /// What was planned and failed was neither carried nor deleted.
+    fn take_out(&mut self, &Carry { changes, plan, .. }: &Carry<'_>) {
+        let failed: HashSet<&[u8]> = self.failures.iter().map(|failure| &*failure.path).collect();
+        if failed.is_empty() {
+            return;
+        }
+        for job in plan.jobs.iter().filter(|job| failed.contains(&*job.path(changes))) {
+            (self.files, self.bytes) = (self.files - 1, self.bytes - job.bytes(changes));
+        }
+        let gone = changes.gone_entries().chain(changes.gone.iter().cloned());
+        self.deleted -= gone.filter(|path| failed.contains(&**path)).count() as u64;
     }
 }

@@ -1,7 +1,7 @@
 //! What has to be done so that the target is as the source: the source as it is now against what the target is known
 //! to have. Pure.
 
-use super::{Catalogue, Directory, Entry, Kind, Meta, Time, Unread, is_upkeep, split};
+use super::{Catalogue, Directory, Entry, Kind, Meta, Time, Unread, is_upkeep, join, split};
 use crate::error::UNMOUNTED;
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -68,6 +68,11 @@ impl Changes {
     /// The target is as the source.
     pub fn is_nothing(&self) -> bool {
         self.gone.is_empty() && self.directories.iter().all(|changed| !changed.has_new_meta)
+    }
+
+    /// Paths of entries that are at the target and no more here, in directories that are.
+    pub fn gone_entries(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)))
     }
 
     /// How many of all that is to be carried belong to others.
@@ -315,7 +320,7 @@ impl Known<'_> {
         // An entry that could not be read stays as it was.
         let mut unread_entries = Vec::new();
         let mut leave = |entry: Entry| {
-            if !unread.is_empty() && unread.contains(&*super::join(&now.path, &entry.name)) {
+            if !unread.is_empty() && unread.contains(&*join(&now.path, &entry.name)) {
                 unread_entries.push(entry);
             } else if !is_upkeep(&now.path, &entry.name) {
                 gone.push(entry.name);
@@ -363,7 +368,11 @@ impl Known<'_> {
         let is_same = if self.by == By::Run {
             !is_other && old.meta == now.meta && old.changed == now.changed
         } else {
-            self.is_same(&now.meta, &old.meta) && !old.has_attributes && !now.has_attributes && now.links == 1 && old.links == 1
+            self.is_same(&now.meta, &old.meta)
+                && !old.has_attributes
+                && !now.has_attributes
+                && now.links == 1
+                && old.links == 1
         };
         if is_same { Need::Nothing } else { Need::Meta }
     }

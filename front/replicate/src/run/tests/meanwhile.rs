@@ -352,3 +352,14 @@ fn what_a_lost_worker_has_done_is_not_done_again() {
     assert!(summary.is_complete, "{:?}", summary.failures);
     assert!((20_000_000..23_000_000).contains(&summary.sent_bytes), "{} bytes", summary.sent_bytes);
 }
+
+#[test]
+fn what_finds_no_room_is_not_told_as_carried() {
+    let pair = Pair::new();
+    fs::create_dir(&pair.copy).unwrap();
+    let _mounted = Mounted::by("mount -t tmpfs -o size=2m tmpfs", pair.copy.clone());
+    fs::write(pair.source.join("large"), vec![7; 4 << 20]).unwrap();
+    let options = Options { adopt: true, ..Options::default() };
+    let summary = pair.run(&Target::Local(pair.copy.clone()), &options).unwrap();
+    assert_eq!((summary.files, summary.bytes, summary.failed), (1, 8, 1), "{:?}", summary.failures);
+}
