@@ -172,6 +172,8 @@ fn complain(error: &Error, job: Option<&str>, json: bool) {
         Some(ClientError::NoServer { server, cause }) => no_server(server, cause),
         _ => (format!("{error:#}"), None),
     };
+    // What others say does nothing to a terminal. Findings are ours, a line each.
+    let text = if error.is::<Findings>() { text } else { text.replace(char::is_control, " ") };
     let shown = if json {
         let mut shown = serde_json::json!({ "error": text, "remedy": remedy, "kind": kind(error) });
         if let Some(job) = job {

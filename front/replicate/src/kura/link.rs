@@ -1,7 +1,7 @@
 //! The way to a target's end: in this process, or by a stream.
 
 use super::idle::{Beating, OFTEN};
-use super::message::{ALIVE, Bounds, Reply, Request, Welcome, read_frame};
+use super::message::{ALIVE, Bounds, Reply, Request, Welcome, line, read_frame};
 use super::serve::BEAT;
 use super::sink::Sink;
 use super::tls;
@@ -210,12 +210,7 @@ impl Far {
         };
         let complaint = Arc::<Mutex<String>>::default();
         let told = Arc::clone(&complaint);
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok).filter(|line| !line.trim().is_empty()) {
-                // The last words are those that matter; warnings come before.
-                line.trim().clone_into(&mut lock(&told));
-            }
-        });
+        std::thread::spawn(move || listen(stderr, &told));
         let mut far = Self::new(stdout, std::io::sink());
         let patient =
             Patient::new(stdin, &far.moved, timeout.max(LEAST_PATIENCE)).map_err(|error| error.to_string())?;
@@ -378,6 +373,22 @@ impl Far {
     }
 }
 
+/// The most bytes of a line of complaint.
+const COMPLAINT: u64 = 1 << 10;
+
+/// Keeps what a program complains of: its last words are those that matter; warnings come before.
+fn listen(stderr: impl Read, told: &Mutex<String>) {
+    let mut stderr = BufReader::new(stderr);
+    let mut words = Vec::new();
+    while stderr.by_ref().take(COMPLAINT).read_until(b'\n', &mut words).is_ok_and(|count| count > 0) {
+        let said = line(words.trim_ascii());
+        if !said.is_empty() {
+            *lock(told) = said;
+        }
+        words.clear();
+    }
+}
+
 /// Connects, to an end that is given up when its machine is gone: it need not answer soon, but acknowledge.
 fn connect(address: &str, timeout: Duration) -> std::io::Result<TcpStream> {
     let mut met = std::io::Error::other("no such host");
@@ -440,6 +451,17 @@ mod tests {
         assert!(matches!(far.receive(true), Ok(None)));
         // What the reader has read ahead.
         assert!(told.load(Relaxed) <= 256 << 10, "{} bytes", told.load(Relaxed));
+    }
+
+    #[test]
+    fn what_a_program_complains_of_is_a_short_line() {
+        let heard = |said: &[u8]| {
+            let told = Mutex::default();
+            listen(said, &told);
+            told.into_inner().unwrap()
+        };
+        assert_eq!(heard(b"warning\nno \xff \x1b[2Jway\n\n"), "no \u{fffd}  [2Jway");
+        assert_eq!(heard(&[b'x'; 10_000]).len(), 10_000 % COMPLAINT as usize);
     }
 
     #[test]

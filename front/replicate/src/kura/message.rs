@@ -475,7 +475,7 @@ fn get_failures(reader: &mut Reader<'_>, most: usize) -> Result<Vec<Failure>> {
 }
 
 /// What the other end says, as a line that does nothing to a terminal.
-fn line(text: &[u8]) -> String {
+pub fn line(text: &[u8]) -> String {
     String::from_utf8_lossy(text).replace(char::is_control, " ")
 }
 
