@@ -4,34 +4,38 @@ use crate::show::Out;
 use crate::size::Size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kura_replicate::{Phase, Progress};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How often the bar is drawn.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Does `work` under a bar: files, bytes, each worker's rate, the time left.
-pub fn during<T>(progress: &Progress, out: Out, work: impl FnOnce() -> T) -> T {
+pub fn during<T: Send>(progress: &Progress, out: Out, work: impl FnOnce() -> T + Send) -> T {
     let target = if matches!(out, Out::Quiet) { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, target);
-    if bar.is_hidden() {
-        return work();
-    }
-    let is_over = AtomicBool::new(false);
+    if bar.is_hidden() { work() } else { under(&bar, progress, work) }
+}
+
+fn under<T: Send>(bar: &ProgressBar, progress: &Progress, work: impl FnOnce() -> T + Send) -> T {
+    // Gone with the work, whatever its end is.
+    let (working, is_over) = channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut before: Vec<u64> = Vec::new();
-            let mut at = Instant::now();
-            while !is_over.load(Ordering::Relaxed) {
-                draw(&bar, progress, &mut before, at.elapsed().as_secs_f64());
-                at = Instant::now();
-                std::thread::park_timeout(TICK);
-            }
-            bar.finish_and_clear();
+        let worker = scope.spawn(move || {
+            let _working = working;
+            work()
         });
-        let done = work();
-        is_over.store(true, Ordering::Relaxed);
-        done
+        let (mut before, mut at) = (Vec::new(), Instant::now());
+        loop {
+            draw(bar, progress, &mut before, at.elapsed().as_secs_f64());
+            at = Instant::now();
+            if is_over.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout) {
+                break;
+            }
+        }
+        bar.finish_and_clear();
+        worker.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
@@ -62,4 +66,18 @@ fn draw(bar: &ProgressBar, progress: &Progress, before: &mut Vec<u64>, seconds: 
     }
     bar.set_position(bytes + files * 4096);
     *before = counts.iter().map(|(_, bytes)| *bytes).collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_ends_with_what_is_done_under_it() {
+        let drawn = |work: fn() -> u8| under(&ProgressBar::hidden(), &Progress::default(), work);
+        let began = Instant::now();
+        assert_eq!(drawn(|| 7), 7);
+        assert!(began.elapsed() < TICK);
+        assert!(std::panic::catch_unwind(|| drawn(|| panic!("as it is to"))).is_err());
+    }
 }
