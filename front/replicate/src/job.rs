@@ -247,9 +247,22 @@ impl Jobs {
         }
     }
 
-    /// Forgets a job that was taken for it; its copy stays.
+    /// Forgets a job that was taken for it; its copy stays. Its own file goes when all is gone that another job of its name would
+    /// take for its own: cut off, it is to be removed again.
     pub fn remove(&self, name: &str, _taken: Place) -> Result<()> {
-        std::fs::remove_dir_all(self.folder(name)).map_err(|cause| Error::state(&self.folder(name), cause))
+        let folder = self.folder(name);
+        let forget = || {
+            for entry in std::fs::read_dir(&folder)? {
+                let (entry, own) = (entry?, ["job.toml", "lock"]);
+                match entry.file_type()? {
+                    kind if kind.is_dir() => std::fs::remove_dir_all(entry.path())?,
+                    _ if own.iter().any(|name| entry.file_name() == *name) => {}
+                    _ => std::fs::remove_file(entry.path())?,
+                }
+            }
+            std::fs::remove_dir_all(&folder)
+        };
+        forget().map_err(|cause| Error::state(&folder, cause))
     }
 
     /// Names of all jobs, sorted.
