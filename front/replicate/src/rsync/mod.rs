@@ -15,7 +15,7 @@ use crate::error::{CHANGED, Error, Failure, Result};
 use crate::marker::{Held, Marker, hold};
 use crate::run::{Carrier, Carry, Facts, Job, Node, Options, Source, Verified, lock};
 use crate::target::Target;
-use crate::tree::{self, Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, join, open_directory, scan, split};
+use crate::tree::{self, Catalogue, Changed, Changes, Kind, MARKER, Need, Scan, open_directory, scan, split};
 use complaint::Ending;
 use look::except;
 use process::{Done, Process};
@@ -269,9 +269,7 @@ impl Carrier for Rsync {
 
     fn carry(&self, carry: &Carry<'_>) -> Result<()> {
         let changes = carry.changes;
-        let entries =
-            changes.directories.iter().flat_map(|it| it.gone.iter().map(|name| join(&it.directory.path, name)));
-        let gone = entries.chain(changes.gone.iter().cloned());
+        let gone = changes.gone_entries().chain(changes.gone.iter().cloned());
         let copies = self.copies_within(carry)?;
         let _ = self.copies.set(copies);
         let failed_before = lock(&carry.failures).len();
@@ -355,9 +353,7 @@ impl Rsync {
             let units = lock(&carry.dealer).take(worker, least_s);
             if units.is_empty() {
                 // Whose node dies may still give something back.
-                if working.fetch_sub(1, Relaxed) == 1 {
-                    return None;
-                }
+                working.fetch_sub(1, Relaxed);
                 while working.load(Relaxed) > 0 && !lock(&carry.dealer).has_any(worker) {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }

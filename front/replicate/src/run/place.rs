@@ -161,8 +161,10 @@ fn locked(path: &Path, otherwise: &str) -> Result<File> {
             std::thread::sleep(LOOK);
         }
         let lock = std::fs::create_dir_all(folder).and_then(|()| open()).map_err(|cause| Error::state(path, cause))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(&lock, path) {
-            return Ok(lock);
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if is_at(&lock, path) => return Ok(lock),
+            Ok(()) | Err(Errno::WOULDBLOCK) => {}
+            Err(cause) => return Err(Error::state(path, cause.into())),
         }
     }
     Err(Error::Usage(otherwise.to_owned()))
