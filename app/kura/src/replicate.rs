@@ -37,7 +37,7 @@ pub fn replicate(command: ReplicateCommand, common: &Common) -> Result<ExitCode>
             match &source {
                 Origin::Volume(volume) => Pair::of(&home(common), volume, &target, &options)?.check_names()?,
                 Origin::Bucket(bucket) => drop(bucket::Pair::of(&home(common), bucket, &target, &options)?),
-                Origin::Tree(_) => {}
+                Origin::Tree(_) => options.check(&target)?,
             }
             let job =
                 Job { source, target: target.to_string(), every, rpo, failed_over: false, removing: false, options };
@@ -174,8 +174,11 @@ fn run(command: &ReplicateRun, common: &Common) -> Result<ExitCode> {
             let place = jobs.take(&folder, &target)?;
             let progress = Progress::default();
             let work = || carry((&source, &target), &options, &home(common), &place, &progress);
-            let summary = bar::during(&progress, common.out(), work).inspect_err(|_| traces.wipe())?;
-            tell(&summary, &place.failures(), false, common)
+            let summary = bar::during(&progress, common.out(), work);
+            if options.dry_run || summary.is_err() {
+                traces.wipe();
+            }
+            tell(&summary?, &place.failures(), false, common)
         }
         _ if command.follow => jobs::follow(&jobs, command, common),
         _ => Ok(jobs::due(&jobs, command, common)),
@@ -312,6 +315,8 @@ fn failover(jobs: &Jobs, name: &str, anyway: bool, common: &Common) -> Result<()
             jobs.change(name, |job| job.failed_over = true)?;
             common.out().show(&marker, |marker| {
                 let point = marker.recovery_point.as_deref().unwrap_or("no moment in particular");
+                // It comes from there.
+                let point = kura_replicate::escaped(point.as_bytes());
                 format!("failed over: the copy is the source as of {point}; `kura replicate failback {name}` goes back")
             })
         }

@@ -94,8 +94,9 @@ impl Failure {
     }
 }
 
-/// A path as text: bytes that are no UTF-8, controls and backslashes as `\xHH`, so that it can be read back.
+/// A path as text: bytes that are no UTF-8, controls and backslashes as `\xHH`, so that it can be read back; a root's as a dot.
 pub fn escaped(path: &[u8]) -> String {
+    let path = if path.is_empty() { b"." } else { path };
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -129,5 +130,6 @@ mod tests {
     fn a_path_as_text_is_one_line_that_can_be_read_back() {
         assert_eq!(escaped("é/b c".as_bytes()), "é/b c");
         assert_eq!(escaped(b"a\nb\xff\\"), "a\\x0ab\\xff\\x5c");
+        assert_eq!(escaped(b""), ".");
     }
 }

@@ -181,7 +181,7 @@ pub struct How {
     /// Machines that have the source mounted and work with rsync: HOST[=TARGETHOST], or local[=TARGETHOST]
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     nodes: Vec<Node>,
-    /// The most that all workers together may send per second, such as 50M
+    /// The most that all workers together may send per second, such as 50M; 0 is no limit
     #[arg(long, value_name = "SIZE")]
     bandwidth: Option<Size>,
     /// Snapshots that a volume's copy keeps, one a run [default: 3]
@@ -223,7 +223,7 @@ impl How {
             cap_bytes: self.cap.map_or(options.cap_bytes, |size| size.0),
             workers: self.workers.map_or(options.workers, usize::from),
             nodes: if self.nodes.is_empty() { options.nodes } else { self.nodes.clone() },
-            bandwidth: self.bandwidth.map(|size| size.0).or(options.bandwidth),
+            bandwidth: self.bandwidth.map_or(options.bandwidth, |size| Some(size.0).filter(|bytes| *bytes > 0)),
             keep: self.keep.unwrap_or(options.keep),
             target_token_file: self.target_token_file.clone().or(options.target_token_file),
             target_credentials: self.target_credentials.clone().or(options.target_credentials),

@@ -402,6 +402,12 @@ fn bad_input_is_refused_in_one_line() {
         assert!(complaint.contains(told) && complaint.trim_end().lines().count() == 1, "{args:?}: {complaint}");
     }
     assert_eq!(fs::read_to_string(home.path("theirs/work")).expect("their work"), "precious");
+    for (target, told) in [("s3://photos", "a tree goes to"), ("https://127.0.0.1:1/photos", "a tree goes to")] {
+        let complaint = fails(&mut home.kura(&["replicate", "add", "job", "source", target]));
+        assert!(complaint.contains(told) && complaint.trim_end().lines().count() == 1, "{target}: {complaint}");
+    }
+    home.ok(&["replicate", "run", "source", "target", "--dry-run"]);
+    assert!(!home.data().exists(), "what only looks leaves something");
     // A source that is not mounted does not empty its copy.
     run(&home, &["source", "target"]);
     fs::rename(home.path("source"), home.path("away")).expect("the source");

@@ -171,7 +171,11 @@ impl Options {
         })
     }
 
-    pub(crate) fn check(&self, target: &Target) -> Result<()> {
+    /// Whether a tree can be carried to a target like that.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check(&self, target: &Target) -> Result<()> {
         let usage = |text: &str| Err(Error::Usage(text.to_owned()));
         let with = self.with(target);
         if self.workers == 0 || self.workers > MOST.1 || self.nodes.len() > MOST.0 {
