@@ -176,23 +176,23 @@ impl Root {
         Buf::copy_of(out.as_slice())
     }
 
-    /// Reads a root; `None` where there is none (never written, torn, of another journal), an error for one that a
-    /// newer kura wrote.
+    /// Reads a root; `None` where there is none (never written, torn, of another journal), an error for one of this journal that
+    /// another kura wrote.
     pub fn decode(block: &[u8], identity: Identity) -> Result<Option<Self>> {
         let mut reader = Reader::new(block);
         if reader.u32()? != MAGIC || !is_sealed(block, CRC_AT) {
             return Ok(None);
         }
         reader.u32()?;
-        let version = reader.u32()?;
+        let (version, controller, _) = (reader.u32()?, reader.u16()?, reader.u16()?);
+        // Whose it is stands at one place in all formats: what another pool has left, in whichever, is nothing here.
+        if (Identity { pool: reader.array()?, controller }) != identity {
+            return Ok(None);
+        }
         if version != VERSION {
             return Err(Error::invalid(format!(
                 "the journal has format {version} and this kura reads {VERSION}: use the kura that wrote it"
             )));
-        }
-        let (controller, _) = (reader.u16()?, reader.u16()?);
-        if (Identity { pool: reader.array()?, controller }) != identity {
-            return Ok(None);
         }
         let mut root = Self {
             generation: reader.u64()?,

@@ -4,6 +4,7 @@ mod elsewhere;
 mod faults;
 mod lives;
 
+use crate::root::Root;
 use crate::{Identity, Journal, JournalCopy, Limits, Lsn, Scan, Shape, Tables, format};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Kind, Result, Runtime};
 use kura_sim::{CrashPoint, DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Sim, SimDisk, When};
@@ -281,6 +282,26 @@ fn a_journal_of_another_pool_is_not_read() {
     let other = Identity { pool: [4; 16], ..IDENTITY };
     let opened = rig.sim.block_on(Scan::open(rig.copies(&[]), SHAPE, other)).map(|_| ());
     assert_eq!(opened.unwrap_err().kind(), Kind::Corrupt);
+}
+
+/// Disks that were another pool's, of an older kura.
+#[test]
+fn a_root_of_another_format_is_in_nobodys_way_but_its_own() {
+    let rig = Rig::new(6, 2);
+    let other = Identity { pool: [4; 16], ..IDENTITY };
+    for (identity, opens) in [(other, true), (IDENTITY, false)] {
+        let mut old = Root::default().encode(identity).to_vec();
+        old[8] = 2;
+        kura_block::seal(&mut old, 4);
+        for copy in rig.copies(&[]).into_iter().flatten() {
+            let written = copy.device.write(copy.offset, Buf::copy_of(&old).into(), true);
+            rig.sim.block_on(written).unwrap();
+        }
+        match rig.sim.block_on(rig.open(&[], false)).map(|(_, found)| found) {
+            Ok(found) => assert!(opens && found.is_empty()),
+            Err(error) => assert!(!opens && error.to_string().contains("format 2"), "{error}"),
+        }
+    }
 }
 
 #[test]
