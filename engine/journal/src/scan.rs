@@ -120,13 +120,15 @@ impl Scan {
     /// The tables as last checkpointed whole (empty when never), what has changed since, in the order of the checkpoints, and the LSN
     /// below which both together hold every record.
     pub async fn tables(&self) -> Result<(Vec<u8>, Vec<u8>, Lsn)> {
-        let tables = self.root.tables;
+        let (tables, mut unreadable) = (self.root.tables, 0);
         if tables.end() == 0 {
             return Ok((Vec::new(), Vec::new(), tables.lsn));
         }
-        for copy in self.copies.iter().flatten() {
+        for (index, copy) in self.copies.iter().enumerate() {
+            let Some(copy) = copy else { continue };
             let at = copy.offset + self.shape.tables_at(tables.area);
             let Ok(read) = copy.device.read(at, tables.end() as usize).await else {
+                unreadable |= 1 << index;
                 continue;
             };
             let mut bytes = read.contiguous().to_vec();
@@ -136,10 +138,7 @@ impl Scan {
                 return Ok((bytes, changes, tables.lsn));
             }
         }
-        Err(Error::corrupt(format!(
-            "controller {}'s tables fail their checksum on every journal disk: restore the pool from a copy",
-            self.identity.controller
-        )))
+        Err(self.missing("its tables fail their checksum", unreadable))
     }
 
     /// What records below speak of was complete and durable at the last checkpoint.
@@ -207,7 +206,7 @@ impl Scan {
     pub fn finish(self, limits: Limits, runtime: Rc<dyn Runtime>, degraded: bool) -> Result<Journal> {
         let controller = self.identity.controller;
         let live_copies = self.present_live().fold(0, |set, (index, _)| set | 1 << index);
-        let lost = self.live_copies & (!live_copies | self.unreadable);
+        let lost = self.lost(self.unreadable);
         if lost != 0 && !degraded {
             return Err(Error::invalid(format!(
                 "journal copy {} of controller {controller} is away or cannot be read and may hold newer writes than the \
@@ -317,11 +316,27 @@ impl Scan {
     }
 
     fn damaged(&self) -> Error {
-        Error::corrupt(format!(
-            "controller {}'s journal is damaged in its middle (entry {} is unreadable and was durable): \
-             restore the pool from a copy",
-            self.identity.controller, self.sequence
-        ))
+        let what = format!("damaged in its middle, entry {} is unreadable and was durable", self.sequence);
+        self.missing(&what, self.unreadable)
+    }
+
+    /// The live copies that are away, or among those that could not be read: they may have what the others lack.
+    fn lost(&self, unreadable: u32) -> u32 {
+        let present = self.present_live().fold(0, |set, (index, _)| set | 1 << index);
+        self.live_copies & (!present | unreadable)
+    }
+
+    /// What was durable is not on the copies that are here: nobody has it, unless one does that could not be asked.
+    fn missing(&self, what: &str, unreadable: u32) -> Error {
+        let controller = self.identity.controller;
+        match self.lost(unreadable) {
+            0 => Error::corrupt(format!("controller {controller}'s journal: {what}: restore the pool from a copy")),
+            lost => Error::invalid(format!(
+                "controller {controller}'s journal: {what}, and copy {}, which may have it, is away or cannot be read: bring its \
+                 disk back, or restore the pool from a copy",
+                lost.trailing_zeros(),
+            )),
+        }
     }
 
     /// True when the header that begins with `block` says, believably, that the entry missing here was durable.

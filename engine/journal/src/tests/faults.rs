@@ -259,3 +259,35 @@ fn what_a_disk_refuses_nearby_hides_no_gap() {
         }
     }
 }
+
+/// What rots on one copy may be whole on the other one, if that could be asked.
+#[test]
+fn what_a_copy_may_have_that_cannot_be_asked_is_not_given_up() {
+    // Behind the first entry and its two blocks of data.
+    let entry = 8192 + SHAPE.ring_at() + 3 * BLOCK_BYTES as u64;
+    let tables = 8192 + SHAPE.tables_at(1);
+    for (at, checkpoints) in [(entry, false), (tables, true)] {
+        let rig = Rig::new(4, 2);
+        rig.sim.block_on(async {
+            let (journal, _) = rig.open(&[], false).await.unwrap();
+            for number in [0, 1, 2, 3] {
+                put(&journal, number).await.unwrap();
+            }
+            if checkpoints {
+                checkpoint(&journal, 4).await.unwrap();
+            }
+        });
+        rig.sim.crash();
+        let place = || kura_sim::Place::Range(at..at + 32);
+        rig.disks[0].inject(FaultKind::BitRot(place(), 40));
+        assert_eq!(rig.sim.block_on(rig.scan(&[])).unwrap().1, [0, 1, 2, 3]);
+        let refused = |away: &[usize]| rig.sim.block_on(rig.scan(away)).map(drop).unwrap_err();
+        assert_eq!(refused(&[1]).kind(), Kind::Invalid, "the other copy is away");
+        rig.disks[1].inject(FaultKind::ReadError(place()));
+        assert_eq!(refused(&[]).kind(), Kind::Invalid, "the other copy does not read");
+        rig.disks[1].inject(FaultKind::BitRot(place(), 40));
+        let rotten = Buf::copy_of(&[0xaa; BLOCK_BYTES]);
+        rig.sim.block_on(kura_block::Block::write(&*rig.disks[1].open(), at, rotten.into(), true)).unwrap();
+        assert_eq!(refused(&[]).kind(), Kind::Corrupt, "nobody has it");
+    }
+}
