@@ -16,15 +16,20 @@ impl Inner {
     /// The committer: one entry at a time, and a flush when somebody waits or much is unflushed.
     pub async fn commit_groups(self: Rc<Self>) {
         loop {
-            let done = match self.next_step().await {
+            let step = self.next_step().await;
+            let ends = matches!(step, Step::End);
+            let done = match step {
                 Step::Write { group, durable } => self.write_group(group, durable).await,
                 Step::Flush => self.flush_entries().await,
-                Step::End => return,
+                Step::End => self.write_last_root().await,
             };
             if let Err(error) = done {
                 tracing::error!(controller = self.identity.controller, %error, "the journal failed");
                 self.state.borrow_mut().failed = Some(error);
                 self.progress.notify_waiters();
+                return;
+            }
+            if ends {
                 return;
             }
         }
@@ -118,6 +123,19 @@ impl Inner {
         state.alive()?;
         (state.durable, state.durable_sequence) = (state.written, state.sequence);
         state.wanted_first = Some(state.wanted).filter(|wanted| *wanted > state.durable);
+        self.progress.notify_waiters();
+        Ok(())
+    }
+
+    /// The root that says that the log ends here: who reads it need not look for more. Nobody but the committer writes entries.
+    async fn write_last_root(&self) -> Result<()> {
+        let _alone = self.telling.lock().await;
+        let root = {
+            let state = &mut *self.state.borrow_mut();
+            state.closed = true;
+            state.root
+        };
+        self.tell_root(root.tail_lsn, root.settled, root.tables).await?;
         self.progress.notify_waiters();
         Ok(())
     }

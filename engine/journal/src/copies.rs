@@ -112,6 +112,11 @@ impl Inner {
     /// Writes the root that says where the log begins; the first one after a scan begins a new epoch.
     pub async fn write_root(&self, tail: Lsn, settled: Lsn, tables: TablesRef) -> Result<()> {
         let _alone = self.telling.lock().await;
+        self.tell_root(tail, settled, tables).await
+    }
+
+    /// The same, for who has locked `telling`.
+    pub async fn tell_root(&self, tail: Lsn, settled: Lsn, tables: TablesRef) -> Result<()> {
         loop {
             let root = self.state.borrow().next_root(tail, settled, tables);
             self.put_root(&root).await?;

@@ -114,6 +114,7 @@ impl Journal {
             mends: start.mends,
             sealed: true,
             closing: false,
+            closed: false,
             failed: None,
         };
         let inner = Inner {
@@ -381,12 +382,21 @@ impl Journal {
         self.inner.state.borrow().joining.is_some_and(|joining| joining.index == index)
     }
 
-    /// Ends the committer once everything appended is written.
+    /// Ends the committer once everything appended is durable, and a root says that the log ends there.
     pub async fn close(&self) -> Result<()> {
-        let end = self.next_lsn();
-        let result = if self.is_sealed() { Ok(()) } else { self.commit(end).await };
+        assert!(!self.is_sealed(), "no journal is closed before recovery has begun a new epoch");
         self.inner.state.borrow_mut().closing = true;
         self.inner.wake.notify_one();
-        result
+        loop {
+            let progress = self.inner.progress.notified();
+            {
+                let state = self.inner.state.borrow();
+                state.alive()?;
+                if state.root.closed {
+                    return Ok(());
+                }
+            }
+            progress.await;
+        }
     }
 }

@@ -22,7 +22,8 @@
 //!    entry is never taken for a new one.
 //! 5. A copy that failed is named dead in an entry or a root on the others before anything is acknowledged without it; a
 //!    journal whose newest copy may be away does not open unasked. What lies on copies that are not live is not believed.
-//! 6. An entry that is damaged is told apart from the log's end: a later one says that it was durable.
+//! 6. An entry that is damaged is told apart from the log's end: a later one says that it was durable, or a root that the log was
+//!    closed behind it.
 //! 7. An entry that says of data that it lies elsewhere is written only when it is durable there.
 //!
 //! The formats are in `docs/format.md`; the modules `entry` and `root` are their only writers and readers.

@@ -9,6 +9,7 @@
 //! 108  settled LSN u64: writes spoken of below it were complete and durable when the root was written
 //! 116  told sequence u64: only entries from this one on know better than the root which copies live
 //! 124  bytes u64 of the changes behind the tables, from the next whole block on  132  CRC u32 of these
+//! 136  closed u32: 1 where the log ends at the told sequence, durably, and no entry of the epoch was written behind
 //! ```
 
 use crate::Lsn;
@@ -128,6 +129,8 @@ pub(crate) struct Root {
     pub settled: Lsn,
     /// Only entries from this sequence number on tell something newer of live copies.
     pub told_sequence: u64,
+    /// The log was closed: it ends there, and all of it is durable.
+    pub closed: bool,
 }
 
 impl Root {
@@ -153,6 +156,11 @@ impl Root {
             && self.tables.end() <= shape.tables_bytes
     }
 
+    /// Every entry below was durable when the root was written, as far as it can tell.
+    pub fn durable_sequence(&self) -> u64 {
+        if self.closed { self.told_sequence } else { self.epoch_sequence }
+    }
+
     /// Of two roots the one of the later epoch counts, of one epoch that of the higher generation: a copy that was away
     /// while the log went on may have the generations that came before.
     pub fn age(&self) -> (u64, u64) {
@@ -171,6 +179,7 @@ impl Root {
             .u64(self.told_sequence)
             .u64(self.tables.changes_bytes)
             .u32(self.tables.changes_crc)
+            .u32(u32::from(self.closed))
             .pad_to(BLOCK_BYTES);
         out.seal(CRC_AT);
         Buf::copy_of(out.as_slice())
@@ -211,10 +220,12 @@ impl Root {
             live_copies: reader.u32()?,
             settled: Lsn(0),
             told_sequence: 0,
+            closed: false,
         };
         (root.epoch_sequence, root.settled) = (reader.u64()?, Lsn(reader.u64()?));
         root.told_sequence = reader.u64()?;
         (root.tables.changes_bytes, root.tables.changes_crc) = (reader.u64()?, reader.u32()?);
+        root.closed = reader.u32()? == 1;
         Ok(Some(root))
     }
 }

@@ -5,9 +5,11 @@ use crate::entry::{ENTRY_LIMIT_BYTES, Entry, Head};
 use crate::journal::{Journal, JournalCopy, Limits};
 use crate::root::{Identity, ROOT_BYTES, Root, Shape, TablesRef};
 use crate::state::{Kept, Mend, Start};
-use futures::future::{try_join, try_join_all};
+use futures::future::{join_all, try_join, try_join_all};
+use futures::{StreamExt, stream};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Bufs, Error, Result, Runtime};
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::rc::Rc;
 
 /// Makes an empty journal on all copies, with no tables.
@@ -39,8 +41,10 @@ pub async fn blank(copy: &JournalCopy) -> Result<()> {
     copy.device.write(copy.offset, Bufs::zeroes(2 * ROOT_BYTES as usize), true).await
 }
 
-/// Bytes of the ring read at once where an entry is looked for.
+/// Bytes of the ring in one read where an entry is looked for.
 const CHUNK_BYTES: u64 = 1 << 20;
+/// So many of these at a time.
+const CHUNKS: usize = 4;
 /// Refusals after which a disk is not asked for more of its ring: each may take it seconds.
 const REFUSALS_MOST: usize = 8;
 
@@ -255,14 +259,21 @@ impl Scan {
     }
 
     /// An entry that says the one missing here was durable proves that the log is damaged, not finished. Where no live copy can
-    /// be read as a whole, such an entry may lie where one cannot: those copies are noted as unreadable.
+    /// be read as a whole, such an entry may lie where one cannot: those copies are noted as unreadable. Behind the end of a log
+    /// that was closed nobody wrote anything.
     async fn refuse_a_gap(&mut self) -> Result<()> {
-        if self.sequence < self.root.epoch_sequence {
+        let durable = self.root.durable_sequence();
+        if self.sequence < durable {
             return Err(self.damaged());
         }
+        if self.root.closed && self.sequence == durable {
+            return Ok(());
+        }
         let (mut refused, mut is_known) = (0, false);
-        for (index, copy) in self.present_live() {
-            match self.has_proof(copy).await {
+        let scan = &*self;
+        let proofs = scan.present_live().map(|(index, copy)| async move { (index, scan.has_proof(copy).await) });
+        for (index, proof) in join_all(proofs).await {
+            match proof {
                 Ok(true) => return Err(self.damaged()),
                 Ok(false) => is_known = true,
                 Err(_) => refused |= 1 << index,
@@ -280,15 +291,16 @@ impl Scan {
         // A ring may be said to be longer than its disk: nothing is there to be read.
         let size_bytes = copy.device.geometry().size_bytes;
         let there = size_bytes.saturating_sub(copy.offset + self.shape.ring_at()) / BLOCK_BYTES_U64;
-        let (mut at, ring_bytes) = (0, self.shape.ring_bytes.min(there * BLOCK_BYTES_U64));
+        let ring_bytes = self.shape.ring_bytes.min(there * BLOCK_BYTES_U64);
+        let chunks = stream::iter((0..ring_bytes).step_by(CHUNK_BYTES as usize)).map(|at| async move {
+            let (place, len) = (copy.offset + self.shape.ring_at() + at, CHUNK_BYTES.min(ring_bytes - at) as usize);
+            (place, len, copy.device.read(place, len).await.map(|chunk| chunk.contiguous()))
+        });
+        let mut chunks = pin!(chunks.buffered(CHUNKS));
         let mut refusals = 0;
         let mut known = Ok(false);
-        while at < ring_bytes {
-            let len = CHUNK_BYTES.min(ring_bytes - at);
-            let place = copy.offset + self.shape.ring_at() + at;
-            at += len;
-            let chunk = copy.device.read(place, len as usize).await.map(|chunk| chunk.contiguous());
-            for inside in (0..len as usize).step_by(BLOCK_BYTES) {
+        while let Some((place, len, chunk)) = chunks.next().await {
+            for inside in (0..len).step_by(BLOCK_BYTES) {
                 let place = place + inside as u64;
                 // What the disk refuses of a chunk need not be all of it.
                 let block = match &chunk {

@@ -78,6 +78,8 @@ pub(crate) struct State {
     /// No append before recovery has begun a new epoch.
     pub sealed: bool,
     pub closing: bool,
+    /// No entry is written any more, and those there are are durable.
+    pub closed: bool,
     pub failed: Option<Error>,
 }
 
@@ -177,6 +179,7 @@ impl State {
             tables,
             live_copies: self.live_copies | joined.map_or(0, |joining| 1 << joining.index),
             told_sequence: self.sequence,
+            closed: self.closed,
         }
     }
 

@@ -291,3 +291,35 @@ fn what_a_copy_may_have_that_cannot_be_asked_is_not_given_up() {
         assert_eq!(refused(&[]).kind(), Kind::Corrupt, "nobody has it");
     }
 }
+
+/// A log that was closed says where it ends: nothing is looked for behind it, and nothing before it may be missing.
+#[test]
+fn a_log_that_was_closed_is_not_searched() {
+    let rig = Rig::new(9, 2);
+    let read_bytes = || rig.disks.iter().map(|disk| disk.counters().read_bytes).sum::<u64>();
+    let opened = |closes: bool, numbers: &[u64]| {
+        let before = read_bytes();
+        rig.sim.block_on(async {
+            let (journal, found) = rig.open(&[], false).await.unwrap();
+            assert_eq!(found, numbers);
+            let read = read_bytes() - before;
+            put(&journal, found.len() as u64).await.unwrap();
+            if closes {
+                journal.close().await.unwrap();
+            }
+            read
+        })
+    };
+    let searched = 2 * SHAPE.ring_bytes;
+    assert!(opened(true, &[]) >= searched, "it was never closed");
+    assert!(opened(false, &[0]) < searched / 8);
+    rig.sim.crash();
+    assert!(opened(true, &[0, 1]) >= searched, "it was not closed again");
+    rig.sim.crash();
+    // The last entry, of which no later one says that it was durable.
+    let last = 8192 + SHAPE.ring_at() + 4 * BLOCK_BYTES as u64;
+    for disk in &rig.disks {
+        disk.inject(FaultKind::BitRot(kura_sim::Place::Range(last..last + BLOCK_BYTES as u64), 40));
+    }
+    assert_eq!(rig.sim.block_on(rig.scan(&[])).map(drop).unwrap_err().kind(), Kind::Corrupt);
+}
