@@ -158,12 +158,11 @@ impl Inner {
         let head = self.write_pool_pages().await?;
         loop {
             let before = self.journal().tail();
-            self.checkpoint_step(head).await?;
-            let tail = self.journal().tail();
-            if tail >= head || tail == before {
+            // The tail itself stops where the entry begins that is being filled there.
+            let reached = self.checkpoint_step(head).await?;
+            if reached >= head || self.journal().tail() == before {
                 // Whatever was in the way is no longer.
                 self.stalled.take();
-                self.drops.note_given_back();
                 return Ok(());
             }
         }
@@ -190,16 +189,21 @@ impl Inner {
         waiting.get(blocks).map_or(head, |lsn| head.min(Lsn(lsn.0.max(self.journal().tail().0 + 1))))
     }
 
-    async fn checkpoint_step(&self, head: Lsn) -> Result<()> {
+    /// Moves the tail as far towards `head` as it can go at once: to where, or to the beginning of the entry there.
+    async fn checkpoint_step(&self, head: Lsn) -> Result<Lsn> {
         self.last_checkpoint.set(self.runtime.now());
-        let tail = self.reachable(head);
-        let below = Below::new(self, tail);
-        self.checkpoint_at(tail).await?;
+        let reached = self.reachable(head);
+        let below = Below::new(self, reached);
+        self.checkpoint_at(reached).await?;
         drop(below);
         let tail = self.journal().tail();
         self.last_records.borrow_mut().retain(|_, last| *last >= tail);
+        self.hot.table.borrow_mut().tail_moved(tail.0);
         self.room.notify_waiters();
-        self.reclaim().await
+        self.destager.notify_one();
+        self.hot.migrator.notify_one();
+        self.give_back_ripe();
+        Ok(reached)
     }
 
     async fn checkpoint_at(&self, tail: Lsn) -> Result<()> {

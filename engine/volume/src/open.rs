@@ -6,6 +6,7 @@ use crate::extent::{Dirty, Extent};
 use crate::hot::HotArea;
 use crate::life::Life;
 use crate::record::{Record, Spec};
+use crate::reserve::Returns;
 use crate::settings::Settings;
 use crate::share::Share;
 use crate::snapshot::{Drops, Tidy};
@@ -174,6 +175,7 @@ impl Inner {
             changes: TableChanges::default(),
             tables_bytes: Cell::default(),
             freed: RefCell::default(),
+            returns: Returns::default(),
             dirty_bytes: Cell::new(0),
             dirty_in_stripes: Cell::new(0),
             last_write: Cell::new(Duration::ZERO),

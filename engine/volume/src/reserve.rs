@@ -11,12 +11,14 @@ use kura_array::policy::{Candidate, choose_disks};
 use kura_array::{Layout, Member, Place, Places, Shape};
 use kura_block::{DeviceId, Error, Kind, Result};
 use kura_journal::Lsn;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use tokio::sync::oneshot;
 
 /// Groups of places given back at once.
 const RETURNS: usize = 16;
-/// The most of them that a checkpoint gives back: writes may wait for the next one.
+/// The most of them that are taken together to be given back.
 const AT_ONCE: usize = 4096;
 
 /// Places given up, waiting to go back to the pool.
@@ -45,6 +47,15 @@ impl Freed {
     pub fn places(places: Places, until: Lsn) -> Self {
         Self { places, extents: Vec::new(), copy: None, until, is_told: false, is_of_stream: false }
     }
+}
+
+/// What goes back to the pool behind a checkpoint.
+#[derive(Default)]
+pub(crate) struct Returns {
+    /// Some of it is on its way.
+    is_under_way: Cell<bool>,
+    /// Who waits until all is free that the tail has passed by now.
+    waiting: RefCell<Vec<oneshot::Sender<Result<()>>>>,
 }
 
 /// Places taken while more are waited for. Whoever asked may be a client that leaves: then they go back to the pool.
@@ -117,9 +128,9 @@ impl Inner {
     pub async fn allocate_from(&self, copies: usize, disks: &[DeviceId]) -> Result<Places> {
         let is_full = |taken: &Result<Places>| matches!(taken, Err(error) if error.kind() == Kind::Full);
         let mut taken = self.allocate_free(copies, disks).await;
-        if is_full(&taken) && (self.successors.are_on(disks) || !self.freed.borrow().is_empty()) {
+        if is_full(&taken) && (self.successors.are_on(disks) || self.is_to_return()) {
             self.give_up_successors(|open| open.is_on(disks));
-            self.checkpoint().await?;
+            self.reclaim().await?;
             taken = self.allocate_free(copies, disks).await;
         }
         while is_full(&taken) && self.call_loan(disks).await {
@@ -379,17 +390,49 @@ impl Inner {
         self.array.extent_blocks() as u64 * u64::from(volume.shape.extents())
     }
 
-    /// Gives back to the pool what was given up behind the journal's tail, so that no replay writes there any more, and
-    /// is not in use by a read or write.
+    /// Makes a checkpoint; when the future resolves, what was given up before is free.
     pub async fn reclaim(&self) -> Result<()> {
-        let tail = self.journal().tail();
-        self.hot.table.borrow_mut().tail_moved(tail.0);
-        self.destager.notify_one();
-        self.hot.migrator.notify_one();
-        let ripe = self.take_ripe(tail);
+        self.checkpoint().await?;
+        let (answer, answered) = oneshot::channel();
+        self.returns.waiting.borrow_mut().push(answer);
+        self.give_back_ripe();
+        answered.await.unwrap_or_else(|_| Err(Error::retry("the server is shutting down")))
+    }
+
+    /// True while something that was given up is not free.
+    pub fn is_to_return(&self) -> bool {
+        self.returns.is_under_way.get() || !self.freed.borrow().is_empty()
+    }
+
+    /// Gives back to the pool what was given up behind the journal's tail, so that no replay writes there any more, and
+    /// is not in use by a read or write. A task does it, one at a time: nobody but who wants the room waits for disks to discard.
+    pub fn give_back_ripe(&self) {
+        let Some(inner) = self.me.upgrade().filter(|_| !self.returns.is_under_way.replace(true)) else { return };
+        self.runtime.spawn(Box::pin(async move {
+            let mut done = Ok(());
+            while done.is_ok() {
+                let (waiting, ripe) = (inner.returns.waiting.take(), inner.take_ripe(inner.journal().tail()));
+                if waiting.is_empty() && ripe.is_empty() {
+                    break;
+                }
+                done = inner.give_back(ripe).await;
+                waiting.into_iter().for_each(|who| drop(who.send(done.clone())));
+            }
+            inner.returns.is_under_way.set(false);
+            match done {
+                Ok(()) => inner.drops.note_given_back(),
+                Err(error) => tracing::debug!(%error, "what was given up goes back behind the next checkpoint"),
+            }
+            // Who has come since it failed hears that none gives it back.
+            inner.returns.waiting.take();
+        }));
+    }
+
+    async fn give_back(&self, ripe: Vec<(Places, bool)>) -> Result<()> {
         let mut returns = stream::iter(ripe)
             .map(|(places, is_of_stream)| async move {
-                if !is_of_stream {
+                // A stop does not wait for what is only a hint.
+                if !is_of_stream && !self.is_stopping() {
                     self.array.discard(&places).await;
                 }
                 for (at, place) in places.iter().enumerate() {
@@ -402,14 +445,14 @@ impl Inner {
         while let Some(returned) = returns.next().await {
             if let Err((error, places)) = returned {
                 // What the pool did not take waits for the next time.
-                self.freed.borrow_mut().push(Freed::places(places, tail));
+                self.freed.borrow_mut().push(Freed::places(places, Lsn(0)));
                 failed = failed.and(Err(error));
             }
         }
         failed
     }
 
-    /// Takes what can be given back out of what was given up; not more than a checkpoint can see to in passing.
+    /// Takes what can be given back out of what was given up; not so much that who waits for some has to wait for all.
     fn take_ripe(&self, tail: Lsn) -> Vec<(Places, bool)> {
         let mut dirty_pages = self.dirty_pages.borrow_mut();
         dirty_pages.retain(|extent| extent.is_dirty());

@@ -11,6 +11,7 @@ use crate::pages::Uneven;
 use crate::policy;
 use crate::record::Record;
 pub(crate) use crate::reserve::Freed;
+use crate::reserve::Returns;
 use crate::settings::Settings;
 use crate::share::Share;
 use crate::snapshot::{Drops, ReplayedEntries, Stops, Tidy};
@@ -56,6 +57,7 @@ pub(crate) struct Inner {
     /// Free extents and names, which all controllers share.
     pub share: Share,
     pub freed: RefCell<Vec<Freed>>,
+    pub returns: Returns,
     pub dirty_bytes: Cell<u64>,
     /// Of these, bytes of volumes with parity.
     pub dirty_in_stripes: Cell<u64>,
@@ -230,9 +232,9 @@ impl Store {
         self.inner.tables.borrow().failed.iter().copied().collect()
     }
 
-    /// Moves the journal's tail to its head: recovery would find everything at its place.
+    /// Moves the journal's tail to its head: recovery would find everything at its place, and what was given up is free.
     pub async fn checkpoint(&self) -> Result<()> {
-        self.inner.checkpoint().await
+        self.inner.reclaim().await
     }
 
     /// Why nothing can be written any more: its journal has failed.
@@ -248,13 +250,13 @@ impl Store {
     /// Writes everything to its place, makes the journal empty, and ends the store's tasks. Further writes fail.
     pub async fn stop(&self) -> Result<()> {
         self.inner.live_on_to(Life::Stopping);
-        let mut done = self.inner.checkpoint().await;
+        let mut done = self.inner.reclaim().await;
         for _ in 1..LAST_CHECKPOINTS {
             // What a checkpoint brings home has records of its own.
             if done.is_err() || self.inner.journal().tail() >= self.inner.journal().next_lsn() {
                 break;
             }
-            done = self.inner.checkpoint().await;
+            done = self.inner.reclaim().await;
         }
         self.inner.live_on_to(Life::Stopped);
         self.inner.wake_all();

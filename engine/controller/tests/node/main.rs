@@ -9,6 +9,7 @@
 #[path = "../rig/alone.rs"]
 mod alone;
 mod away;
+mod checkpoints;
 mod durability;
 mod membership;
 mod moves;

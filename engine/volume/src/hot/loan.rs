@@ -216,7 +216,7 @@ impl Inner {
                 self.give_up_hot_extent(*born);
             }
         }
-        !free.is_empty() && self.checkpoint().await.is_ok()
+        !free.is_empty() && self.reclaim().await.is_ok()
     }
 
     /// Gives back what is empty of what is borrowed.

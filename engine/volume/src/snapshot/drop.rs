@@ -84,8 +84,8 @@ impl Store {
         self.inner.tidy_all().await?;
         self.inner.give_up_successors(|_| true);
         let returned = self.inner.call_loan(&self.inner.data_disks()).await;
-        if !self.inner.freed.borrow().is_empty() {
-            self.inner.checkpoint().await?;
+        if self.inner.is_to_return() {
+            self.inner.reclaim().await?;
         }
         Ok(returned)
     }
@@ -188,7 +188,7 @@ impl Inner {
         if self.drops.kept.borrow().is_some() {
             // What the last one held may be enough.
             self.tidy_all().await?;
-            self.checkpoint().await?;
+            self.reclaim().await?;
             self.drops.count.set(self.drops.count.get() + 1);
             return Ok(true);
         }
@@ -207,6 +207,6 @@ impl Inner {
     async fn give_back_dropped(&self, name: &str) -> Result<()> {
         self.share.names().await?.release(name).await?;
         self.tidy_all().await?;
-        self.checkpoint().await
+        self.reclaim().await
     }
 }

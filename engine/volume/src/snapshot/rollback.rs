@@ -192,7 +192,7 @@ impl Inner {
                 self.give_up_rolled_over(volume, branch, &svol, end).await?;
                 if branch.rolling.over.get() == end {
                     // What was given up is free behind a checkpoint, and may be what is written next.
-                    return self.checkpoint().await;
+                    return self.reclaim().await;
                 }
                 continue;
             }
