@@ -6,7 +6,7 @@
 //! ```
 
 use crate::extent::Extent;
-use crate::record::Record;
+use crate::record::{Effect, Record};
 use crate::tables::Decoded;
 use crate::tier::Known;
 use kura_block::{BLOCK_BYTES, Error, Reader, Result, Writer};
@@ -25,15 +25,12 @@ pub(crate) struct TableChanges {
 }
 
 impl TableChanges {
-    /// Notes a record of the log.
-    pub fn note(&self, record: &Record, lsn: u64, body: &[u8]) {
-        if self.whole.get() {
-            return;
-        }
-        if record.is_change() {
-            self.records.borrow_mut().u64(lsn).u16(body.len() as u16).bytes(body);
-        } else {
+    /// Notes a record of the log that changes the tables.
+    pub fn note(&self, effect: Effect, lsn: u64, body: &[u8]) {
+        if effect == Effect::Whole {
             self.want_whole();
+        } else if !self.whole.get() {
+            self.records.borrow_mut().u64(lsn).u16(body.len() as u16).bytes(body);
         }
     }
 
@@ -58,27 +55,6 @@ impl TableChanges {
         let all_bytes = changes_bytes + bytes.len() as u64;
         let do_well = all_bytes <= whole_bytes.max(CHANGES_MIN_BYTES) && whole_bytes + all_bytes <= area_bytes;
         (!whole && do_well).then_some(bytes)
-    }
-}
-
-impl Record {
-    /// True for records that change the tables only in what [`Decoded::change`] changes.
-    fn is_change(&self) -> bool {
-        matches!(
-            self,
-            Self::Size { .. }
-                | Self::Map { .. }
-                | Self::Succeed { .. }
-                | Self::Unmap { .. }
-                | Self::Move { .. }
-                | Self::DiskFailed { .. }
-                | Self::DiskLeaving { .. }
-                | Self::HotExtent { .. }
-                | Self::HotExtentGone { .. }
-                | Self::Promote { .. }
-                | Self::Demote { .. }
-                | Self::TierRules { .. }
-        )
     }
 }
 

@@ -146,6 +146,17 @@ pub(crate) enum Record {
     TierRules { volume: u64, rules: TierRules },
 }
 
+/// Where a checkpoint writes out what a record changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// In pages.
+    Pages,
+    /// With the tables, or the record behind them: reading it there makes the change again.
+    Change,
+    /// With the tables.
+    Whole,
+}
+
 /// A block that lies in the hot area from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HotBlock {
@@ -346,20 +357,32 @@ impl Record {
         }
     }
 
-    /// True for records that change what is written out with the tables; the others' changes lie in pages.
-    pub fn changes_tables(&self) -> bool {
-        !matches!(
-            self,
+    /// Where what it changes is written out.
+    pub fn effect(&self) -> Effect {
+        match self {
             Self::Write { .. }
-                | Self::Clear { .. }
-                | Self::Parity { .. }
-                | Self::HotBlocks { .. }
-                | Self::HotGivenUp { .. }
-                | Self::Settled
-                | Self::Placed { .. }
-                | Self::Ahead { .. }
-                | Self::Versions(VersionRecord::PoolEntries { .. })
-        )
+            | Self::Clear { .. }
+            | Self::Parity { .. }
+            | Self::HotBlocks { .. }
+            | Self::HotGivenUp { .. }
+            | Self::Settled
+            | Self::Placed { .. }
+            | Self::Ahead { .. }
+            | Self::Versions(VersionRecord::PoolEntries { .. }) => Effect::Pages,
+            Self::Size { .. }
+            | Self::Map { .. }
+            | Self::Succeed { .. }
+            | Self::Unmap { .. }
+            | Self::Move { .. }
+            | Self::DiskFailed { .. }
+            | Self::DiskLeaving { .. }
+            | Self::HotExtent { .. }
+            | Self::HotExtentGone { .. }
+            | Self::Promote { .. }
+            | Self::Demote { .. }
+            | Self::TierRules { .. } => Effect::Change,
+            Self::Create { .. } | Self::Delete { .. } | Self::Versions(_) | Self::Owner(_) => Effect::Whole,
+        }
     }
 
     pub fn decode(body: &[u8]) -> Result<Self> {

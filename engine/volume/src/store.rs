@@ -9,7 +9,7 @@ use crate::life::Life;
 use crate::owner::Owners;
 use crate::pages::Uneven;
 use crate::policy;
-use crate::record::Record;
+use crate::record::{Effect, Record};
 pub(crate) use crate::reserve::Freed;
 use crate::reserve::Returns;
 use crate::settings::Settings;
@@ -277,15 +277,15 @@ impl Inner {
 
     /// Appends a record, and notes it where a checkpoint's tables are to say it.
     pub fn append_data(&self, record: &Record, data: &Bufs, checksums: &[Checksum]) -> Lsn {
-        let body = record.encode();
-        if record.changes_tables() {
+        let (body, effect) = (record.encode(), record.effect());
+        if effect != Effect::Pages {
             // In the tables it takes no more than the bytes of the record and of what comes with it.
             let (known, since) = self.tables_bytes.get();
             self.tables_bytes.set((known, since + (body.len() + data.len()) as u64));
         }
         let lsn = self.journal().append(&body, data, checksums);
-        if record.changes_tables() {
-            self.changes.note(record, lsn.0, &body);
+        if effect != Effect::Pages {
+            self.changes.note(effect, lsn.0, &body);
             self.shorten_if_due();
         }
         if let Some(volume) = record.volume() {
