@@ -66,8 +66,8 @@ impl Drop for Taken {
     }
 }
 
-/// What a version was that is copied, and its bytes.
-type Old = (Seen, Bufs);
+/// What versions were that are copied, by block, and their bytes; none of one that no disk gives any more.
+type Olds = BTreeMap<u64, Option<(Seen, Bufs)>>;
 
 impl Inner {
     /// Changes blocks; buffered when the future resolves. False when the volume's branch or the edges are not what they
@@ -81,16 +81,13 @@ impl Inner {
         edges: &Edges,
     ) -> Result<bool> {
         let mut taken = Taken::of(&branch.pool_vol);
-        let mut old: BTreeMap<u64, Old> = BTreeMap::new();
+        let mut old = Olds::new();
         loop {
-            self.ready(volume)?;
-            volume.check_blocks(blocks.end)?;
-            self.refuse_rolled_to(volume, branch)?;
-            self.refuse_doomed(volume, &branch.pool_vol)?;
-            if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) {
+            if !self.may_change(volume, branch)? {
                 return Ok(false);
             }
-            let plan = self.plan(volume, branch, blocks.clone(), matches!(change, Change::Clear));
+            volume.check_blocks(blocks.end)?;
+            let plan = self.plan(volume, branch, blocks.clone(), matches!(change, Change::Clear), &old);
             let slots = plan.iter().filter(|how| matches!(how, How::Redirect(_) | How::Copy(_))).count();
             taken.fit(slots);
             self.fit_pool(&taken);
@@ -115,15 +112,7 @@ impl Inner {
             });
             let extents: Vec<_> =
                 written.iter().filter_map(|(state, block)| state.extent(self.index_of(*block))).chain(read).collect();
-            // What was pinned for the last look stays so until this one is.
-            taken.pins = Pins::of(&extents);
-            if let Some(unloaded) = taken.pins.extents().iter().find(|extent| !extent.is_loaded()) {
-                self.load(unloaded).await?;
-                continue;
-            }
-            let bytes = Self::bytes_of(2 * (blocks.end - blocks.start));
-            if !self.has_room(bytes) {
-                self.make_room(bytes).await?;
+            if !self.stage(&mut taken, &extents, 2 * (blocks.end - blocks.start)).await? {
                 continue;
             }
             if volume.held.get() {
@@ -142,13 +131,45 @@ impl Inner {
         }
     }
 
-    fn plan(&self, volume: &Rc<VolumeState>, branch: &Branch, blocks: Range<u64>, clears: bool) -> Vec<How> {
+    /// Refuses what cannot be changed now; false where the volume's branch is another one.
+    pub(super) fn may_change(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>) -> Result<bool> {
+        self.ready(volume)?;
+        self.refuse_rolled_to(volume, branch)?;
+        self.refuse_doomed(volume, &branch.pool_vol)?;
+        Ok(volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)))
+    }
+
+    /// Loads what is written to or read, and waits until so many blocks have room; false where it took its time: what was looked at
+    /// may be something else.
+    pub(super) async fn stage(&self, taken: &mut Taken, extents: &[Rc<Extent>], blocks: u64) -> Result<bool> {
+        // What was pinned for the last look stays so until this one is.
+        taken.pins = Pins::of(extents);
+        if let Some(unloaded) = taken.pins.extents().iter().find(|extent| !extent.is_loaded()) {
+            self.load(unloaded).await?;
+            return Ok(false);
+        }
+        let bytes = Self::bytes_of(blocks);
+        let has_room = self.has_room(bytes);
+        if !has_room {
+            self.make_room(bytes).await?;
+        }
+        Ok(has_room)
+    }
+
+    fn plan(
+        &self,
+        volume: &Rc<VolumeState>,
+        branch: &Branch,
+        blocks: Range<u64>,
+        clears: bool,
+        old: &Olds,
+    ) -> Vec<How> {
         let (pvol, group_blocks) = (branch.pvol.borrow(), self.group_blocks(volume));
         let (latest, rolled) = (pvol.era(), pvol.rolled.is_some());
-        let save = |born: Epoch| match self.settings.saving {
-            Saving::Copy if !rolled => How::Copy(born),
-            _ => How::Redirect(latest),
-        };
+        let copies = self.settings.saving == Saving::Copy && !rolled;
+        // What cannot be read, or has no place for what comes over it, stays where it is.
+        let can = |block: u64| self.has_place(volume, block) && old.get(&block).is_none_or(Option::is_some);
+        let save = |block: u64, born: Epoch| if copies && can(block) { How::Copy(born) } else { How::Redirect(latest) };
         let how = |block: u64| {
             let group = (block / group_blocks) as u32;
             match pvol.version(block, group, Epoch::NOW) {
@@ -157,7 +178,7 @@ impl Inner {
                 }
                 Version::Listed(_, Location::Slot(_)) => How::Redirect(latest),
                 Version::Listed(key, Location::Home) if key.birth() >= latest => How::InPlace(Rc::clone(volume), block),
-                Version::Listed(key, Location::Home) => save(key.birth()),
+                Version::Listed(key, Location::Home) => save(block, key.birth()),
                 Version::Hole if clears && !rolled => How::Stays,
                 Version::Hole => How::Redirect(latest.max(pvol.index.hole(group, Epoch::NOW).unwrap_or_default())),
                 Version::Base if branch.parent.is_some() || rolled => How::Redirect(latest),
@@ -166,7 +187,7 @@ impl Inner {
                     None => How::InPlace(Rc::clone(volume), block),
                     Some(extent) => match pvol.pairs.latest_at(extent.owner.born) {
                         born if born >= latest => How::InPlace(Rc::clone(volume), block),
-                        born => save(born),
+                        born => save(block, born),
                     },
                 },
             }
@@ -176,11 +197,7 @@ impl Inner {
 
     /// Refuses a write of which a block has no place; zeroes need none.
     fn refuse_lost(&self, volume: &VolumeState, change: &Change<'_>, (first, plan): (u64, &[How])) -> Result<()> {
-        let is_lost = |(how, block): &(&How, u64)| match how {
-            How::InPlace(state, at) => !self.has_place(state, *at),
-            How::Copy(_) => !self.has_place(volume, *block),
-            How::Stays | How::Redirect(_) => false,
-        };
+        let is_lost = |(how, _): &(&How, u64)| matches!(how, How::InPlace(state, at) if !self.has_place(state, *at));
         match (change, plan.iter().zip(first..).find(is_lost)) {
             (Change::Write { .. }, Some((_, block))) => Err(self.no_place(volume, block)),
             _ => Ok(()),
@@ -257,27 +274,23 @@ impl Inner {
     }
 
     /// Reads one version that is to be copied and was not read as it is now; false when there is none.
-    async fn read_old(
-        &self,
-        volume: &Rc<VolumeState>,
-        first: u64,
-        plan: &[How],
-        old: &mut BTreeMap<u64, Old>,
-    ) -> Result<bool> {
-        for (how, block) in plan.iter().zip(first..) {
-            if !matches!(how, How::Copy(_))
-                || old.get(&block).is_some_and(|(seen, _)| *seen == self.seen(volume, block))
-            {
-                continue;
+    async fn read_old(&self, volume: &Rc<VolumeState>, first: u64, plan: &[How], old: &mut Olds) -> Result<bool> {
+        let is_read = |block: u64| {
+            old.get(&block).and_then(Option::as_ref).is_some_and(|(seen, _)| *seen == self.seen(volume, block))
+        };
+        let copied = plan.iter().zip(first..).filter(|(how, _)| matches!(how, How::Copy(_)));
+        let Some(block) = copied.map(|(_, block)| block).find(|block| !is_read(*block)) else { return Ok(false) };
+        let seen = self.seen(volume, block);
+        match self.read_blocks(volume, block, block + 1).await {
+            Err(lost) if matches!(lost.kind(), Kind::Corrupt | Kind::Device) => drop(old.insert(block, None)),
+            read => {
+                let read = read?;
+                if seen.is(&read) {
+                    old.insert(block, Some((seen, read)));
+                }
             }
-            let seen = self.seen(volume, block);
-            let read = self.read_blocks(volume, block, block + 1).await?;
-            if seen.is(&read) {
-                old.insert(block, (seen, read));
-            }
-            return Ok(true);
         }
-        Ok(false)
+        Ok(true)
     }
 
     /// Carries a plan out; nothing it rests on changes before that, for there is no await.
@@ -287,7 +300,7 @@ impl Inner {
         branch: &Branch,
         first: u64,
         change: &Change<'_>,
-        (plan, taken, old): (&[How], &mut Taken, &BTreeMap<u64, Old>),
+        (plan, taken, old): (&[How], &mut Taken, &Olds),
     ) {
         let pool = &branch.pool_vol.volume;
         let mut slots = std::mem::take(&mut taken.slots).into_iter();
@@ -312,7 +325,7 @@ impl Inner {
                     (Rc::clone(pool), slot.0)
                 }
                 How::Copy(born) => {
-                    let (Some(slot), Some((_, data))) = (slots.next(), old.get(&block)) else { continue };
+                    let (Some(slot), Some(Some((_, data)))) = (slots.next(), old.get(&block)) else { continue };
                     let latest = pvol.pairs.latest();
                     self.put_blocks(pool, slot.0, data, &[Checksum::of(&data.contiguous())]);
                     // What home had is in this slot now, which alone says what it has.

@@ -26,10 +26,7 @@ impl Inner {
         if first.is_multiple_of(group_blocks) && has_all() {
             self.make_room(0).await?;
             self.released(volume).await;
-            self.ready(volume)?;
-            self.refuse_rolled_to(volume, branch)?;
-            self.refuse_doomed(volume, &branch.pool_vol)?;
-            if !volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)) || !has_all() {
+            if !self.may_change(volume, branch)? || !has_all() {
                 return Ok(first);
             }
             // Nothing changes between the last look and the hole.

@@ -412,14 +412,8 @@ impl Inner {
                 return Ok(false);
             }
             let places: Vec<_> = homeless.iter().flat_map(|one| one.places(volume, pool)).collect();
-            taken.pins = self.pinned(written.iter().chain(&places).cloned());
-            if let Some(unloaded) = taken.pins.extents().iter().find(|extent| !extent.is_loaded()) {
-                self.load(unloaded).await?;
-                continue;
-            }
-            let bytes = Self::bytes_of(places.len() as u64);
-            if !self.has_room(bytes) {
-                self.make_room(bytes).await?;
+            let extents = self.extents_of(written.iter().chain(&places).cloned());
+            if !self.stage(&mut taken, &extents, places.len() as u64).await? {
                 continue;
             }
             let unread: Vec<_> = places.into_iter().filter(|place| !self.is_as_read(&held, place)).collect();
@@ -443,13 +437,17 @@ impl Inner {
     }
 
     pub(super) fn pinned(&self, places: impl Iterator<Item = Spot>) -> Pins {
+        Pins::of(&self.extents_of(places))
+    }
+
+    fn extents_of(&self, places: impl Iterator<Item = Spot>) -> Vec<Rc<Extent>> {
         let mut extents: Vec<Rc<Extent>> = Vec::new();
         for extent in places.filter_map(|(state, block)| state.extent(self.index_of(block))) {
             if !extents.iter().any(|known| Rc::ptr_eq(known, &extent)) {
                 extents.push(extent);
             }
         }
-        Pins::of(&extents)
+        extents
     }
 
     /// Reads blocks, those that lie together at once.

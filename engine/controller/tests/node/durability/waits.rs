@@ -3,7 +3,7 @@
 use super::{BLOCK, Rig, check, create, done_within, reads, write};
 use futures::future::select;
 use kura_block::{Block, DeviceId, Kind};
-use kura_controller::{Controller, HotSettings, Layout, Settings, SnapshotSpec};
+use kura_controller::{Controller, HotSettings, Layout, Saving, Settings, SnapshotSpec};
 use kura_sim::{FaultKind, FaultPlan, Place};
 use std::pin::pin;
 use std::rc::Rc;
@@ -83,6 +83,38 @@ fn a_bad_block_beside_a_failed_disk_keeps_no_write_waiting() {
         rig.run(async |controller, _| {
             let device = controller.open_volume("v").unwrap();
             assert!(reads(&*device, 0, 200).await && reads(&*device, 4, 204).await && reads(&*device, 5, 105).await);
+        });
+    }
+}
+
+/// A snapshot's block cannot be copied before it is written over, for no disk reads it any more, or none has a place for what comes over
+/// it: that goes elsewhere, and the snapshot's stays lost.
+#[test]
+fn what_cannot_be_copied_is_written_all_the_same() {
+    for fails in [false, true] {
+        let settings = Settings { saving: Saving::Copy, ..Settings::default() };
+        let rig = Rig::new(4, 80, 64 << 10, settings);
+        rig.run(async |controller, _| {
+            let device = create(controller, "v", 16, Layout::None).await;
+            for at in 0..16 {
+                write(&*device, at, 100 + at as u8).await.unwrap();
+            }
+            let wanted = SnapshotSpec { of: "v".into(), name: "v@a".into(), read_only: true };
+            controller.store().snapshot(&[wanted], 0).await.unwrap();
+            controller.store().checkpoint().await.unwrap();
+            let (bad, at) = find(&rig, 104);
+            if fails {
+                controller.store().fail_disk(DeviceId(bad)).await.unwrap();
+            } else {
+                rig.disks[usize::from(bad)].inject(FaultKind::ReadError(Place::Range(at..at + BLOCK as u64)));
+            }
+            write(&*device, 4, 204).await.unwrap();
+            device.flush().await.unwrap();
+        });
+        rig.run(async |controller, _| {
+            let (device, then) = (controller.open_volume("v").unwrap(), controller.open_volume("v@a").unwrap());
+            assert!(reads(&*device, 4, 204).await && then.read(4 * BLOCK as u64, BLOCK).await.is_err());
+            assert!(fails || reads(&*device, 5, 105).await && reads(&*then, 5, 105).await);
         });
     }
 }
