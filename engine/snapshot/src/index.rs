@@ -160,6 +160,11 @@ impl IndexTable {
         self.holes.insert((group, birth));
     }
 
+    /// This hole of a group is none any more.
+    pub fn close(&mut self, group: u32, birth: Epoch) {
+        self.holes.remove(&(group, birth));
+    }
+
     /// The oldest hole of a group.
     pub fn oldest_hole(&self, group: u32) -> Option<Epoch> {
         self.holes.range((group, Epoch::FIRST)..=(group, Epoch::NOW)).next().map(|(_, birth)| *birth)
@@ -182,7 +187,7 @@ impl IndexTable {
     /// A group has no holes any more.
     pub fn fill(&mut self, group: u32) {
         while let Some(birth) = self.oldest_hole(group) {
-            self.holes.remove(&(group, birth));
+            self.close(group, birth);
         }
     }
 

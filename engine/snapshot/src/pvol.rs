@@ -97,6 +97,26 @@ impl Pvol {
         self.hold(key, home);
     }
 
+    /// True where all that one sees of a group, the blocks `first..end`, is its newest hole.
+    pub fn is_hole(&self, group: u32, first: u64, end: u64) -> bool {
+        let is_older = |hole: Epoch| self.index.listed(first, end).all(|(key, _)| key.birth() < hole);
+        self.rolled.is_none() && self.index.hole(group, Epoch::NOW).is_some_and(is_older)
+    }
+
+    /// A group reads as zeroes for what is born at `birth` or later. Of its older holes those stay that a snapshot sees: else a
+    /// volume that is written to and discarded again and again had one more each time.
+    pub fn open_hole(&mut self, group: u32, birth: Epoch) {
+        let mut next = birth;
+        while let Some(older) = self.index.hole(group, next) {
+            if self.pairs.sees(older, next).is_none() {
+                self.index.close(group, older);
+            } else {
+                next = older;
+            }
+        }
+        self.index.dig(group, birth);
+    }
+
     /// A group, the blocks `first..end`, reads as zeroes from now on, born at `birth`. Listed versions born then or later
     /// must be gone before. Returns what nobody sees any more.
     #[must_use]
@@ -110,7 +130,7 @@ impl Pvol {
         }
         let superseded: Vec<_> =
             newest.into_iter().filter(|key| self.index.hole_after(group, key.birth()).is_none()).collect();
-        self.index.dig(group, birth);
+        self.open_hole(group, birth);
         superseded.into_iter().filter(|key| !self.hold(*key, birth)).collect()
     }
 
@@ -212,5 +232,32 @@ impl Pvol {
         let until = [first, hole].into_iter().flatten().min().unwrap_or(Epoch::NOW);
         let base = self.pairs.latest_at(born);
         until > base && self.pairs.sees(base, until).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pair::Pair;
+
+    #[test]
+    fn of_many_holes_those_stay_that_a_snapshot_sees() {
+        let mut pvol = Pvol::default();
+        let has = |pvol: &Pvol| pvol.index.holes().map(|(_, birth)| birth.0).collect::<Vec<_>>();
+        for epoch in 1..=9 {
+            pvol.pairs.add(Epoch(epoch), Pair { svol: u64::from(epoch), lsn: u64::from(epoch), made_unix_s: 0 });
+            pvol.open_hole(7, Epoch(epoch));
+        }
+        assert_eq!(has(&pvol), (1..=9).collect::<Vec<_>>());
+        for gone in [2, 3, 5, 9] {
+            pvol.pairs.remove(Epoch(gone));
+        }
+        let seen = |pvol: &Pvol| (1..=9).map(|before| pvol.index.hole(7, Epoch(before))).collect::<Vec<_>>();
+        let before = seen(&pvol);
+        pvol.open_hole(7, Epoch(10));
+        assert_eq!(has(&pvol), [3, 5, 6, 7, 10]);
+        for epoch in [1, 4, 6, 7, 8] {
+            assert_eq!(seen(&pvol)[epoch - 1].is_some(), before[epoch - 1].is_some(), "snapshot {epoch}");
+        }
     }
 }

@@ -39,6 +39,9 @@ impl Inner {
                 // Nor need it be said.
                 return Ok(end.min(untouched / group_blocks * group_blocks));
             }
+            if branch.pvol.borrow().is_hole((first / group_blocks) as u32, first, group_end) {
+                return Ok(group_end);
+            }
             let superseded = Self::superseded(branch, (first, group_end));
             if superseded.is_empty() {
                 self.dig(volume, branch, first / group_blocks)?;

@@ -350,7 +350,7 @@ impl Inner {
             Some(birth) => {
                 // It may have a number of its own.
                 pvol.pairs.skip(birth);
-                pvol.index.dig(group, birth);
+                pvol.open_hole(group, birth);
             }
             None => pvol.index.fill(group),
         }

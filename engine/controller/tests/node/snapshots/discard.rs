@@ -7,7 +7,7 @@
 use super::order::{BLOCKS, IDLE, Wanted, part, scattered};
 use super::{BLOCK, Rig, check, device, freed, read, settings, snapshot, volume, write};
 use kura_block::Kind;
-use kura_controller::{Controller, JournalLimits, Node, Saving, Settings, VolumeSpec, WhenFull};
+use kura_controller::{Controller, JournalLimits, Node, Saving, Settings, SnapshotSpec, VolumeSpec, WhenFull};
 use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome};
 use std::rc::Rc;
 use std::time::Duration;
@@ -218,6 +218,37 @@ fn what_home_had_before_is_not_taken_for_what_it_has() {
     rig.run(settings, async |node, controllers, _| {
         assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0), "the volume");
         assert!(read(&*device(controllers, "v@a"), BLOCKS).await.iter().all(|byte| *byte == 1), "its snapshot");
+        check(node).await;
+    });
+}
+
+/// As `fstrim` of a clone does between the snapshots of a schedule: none of it is ever given up.
+#[test]
+fn what_is_discarded_already_costs_nothing() {
+    let rig = Rig::new(24);
+    rig.run(settings(), async |node, controllers, runtime| {
+        node.create_volume(volume("w", BLOCKS)).await.unwrap();
+        write(&*device(controllers, "w"), 0, &vec![1; BLOCKS * BLOCK]).await;
+        node.snapshot(vec![SnapshotSpec { of: "w".into(), name: "v".into(), read_only: false }], 1).await.unwrap();
+        let cost = async || {
+            let before = rig.sim.operations();
+            discard(controllers).await;
+            rig.sim.operations() - before
+        };
+        assert!(cost().await > 0);
+        for round in 0..3 {
+            let name = format!("v@{round}");
+            node.snapshot(vec![snapshot("v", &round.to_string())], 1).await.unwrap();
+            runtime.sleep(IDLE).await;
+            assert_eq!(cost().await, 0, "round {round}");
+            assert!(read(&*device(controllers, &name), BLOCKS).await.iter().all(|byte| *byte == 0));
+            node.delete_volume(&name, false).await.unwrap();
+        }
+        // What was written since is discarded.
+        write(&*device(controllers, "v"), 3, &[2; BLOCK]).await;
+        assert!(cost().await > 0);
+        assert!(read(&*device(controllers, "v"), BLOCKS).await.iter().all(|byte| *byte == 0));
+        assert!(read(&*device(controllers, "w"), BLOCKS).await.iter().all(|byte| *byte == 1));
         check(node).await;
     });
 }
