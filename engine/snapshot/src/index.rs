@@ -196,6 +196,11 @@ impl IndexTable {
         self.holes.iter().copied()
     }
 
+    /// The slots in which versions lie, one after the other: they may be millions.
+    pub fn into_slots(self) -> impl Iterator<Item = Slot> {
+        self.versions.into_values().filter(|at| *at != HOME).map(Slot)
+    }
+
     /// Versions that lie in slots.
     pub fn slots(&self) -> usize {
         self.versions.len() - self.homes

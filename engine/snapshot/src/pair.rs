@@ -94,7 +94,7 @@ impl PairTable {
     }
 
     /// A snapshot is gone; what it was the newest one to see.
-    pub fn remove(&mut self, epoch: Epoch) -> Vec<Key> {
+    pub fn remove(&mut self, epoch: Epoch) -> BTreeSet<Key> {
         if let Some(pair) = self.live.remove(&epoch) {
             self.made.remove(&(pair.lsn, epoch));
         }
@@ -103,7 +103,7 @@ impl PairTable {
         for birth in births {
             self.births.remove(&birth);
         }
-        self.superseded.remove(&epoch).unwrap_or_default().into_iter().collect()
+        self.superseded.remove(&epoch).unwrap_or_default()
     }
 
     /// The version is seen by `epoch`, and by no newer one; said twice, it counts once.

@@ -3,12 +3,13 @@
 use super::{Destination, KeptCold, OwnerRecord, PASSES, Ticket};
 use crate::extent::Extent;
 use crate::record::Record;
-use crate::snapshot::{HeldWrites, Tidying};
+use crate::snapshot::{HeldWrites, Many, Tidying};
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{ControllerId, Error, Progress, Result};
 use kura_journal::Lsn;
 use kura_snapshot::{Key, PoolTable, Pvol, Slot};
+use std::iter;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,8 +40,8 @@ pub struct Departure {
 
 /// Something to be tidied up, without what only one thread may have.
 pub(super) enum Untidy {
-    Versions(u64, Vec<Key>),
-    Slots(Vec<Slot>),
+    Versions(u64, Many<Key>),
+    Slots(Many<Slot>),
     Holes(u64),
 }
 
@@ -186,7 +187,9 @@ impl Inner {
                 Tidying::Versions { volume, keys } if is_kin(&volume) => taken.push(Untidy::Versions(volume.id, keys)),
                 Tidying::Slots { pool_vol, slots } if is_kin(&pool_vol.volume) => taken.push(Untidy::Slots(slots)),
                 Tidying::Holes { volume, .. } if is_kin(&volume) => taken.push(Untidy::Holes(volume.id)),
-                Tidying::PoolVol { pool_vol, .. } if is_kin(&pool_vol.volume) => taken.push(Untidy::Slots(Vec::new())),
+                Tidying::PoolVol { pool_vol, .. } if is_kin(&pool_vol.volume) => {
+                    taken.push(Untidy::Slots(Box::new(iter::empty())))
+                }
                 other => queue.push_back(other),
             }
         }

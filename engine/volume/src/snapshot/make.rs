@@ -5,14 +5,14 @@ use crate::checkpoint::TABLES_FOR_VOLUMES;
 use crate::record::{Record, Spec};
 use crate::snapshot::VersionRecord;
 use crate::snapshot::record::Snapshot;
-use crate::snapshot::{BLOCKS_LIMIT, Stops, Tidying};
+use crate::snapshot::{Stops, Tidying};
 use crate::status::VolumeStatus;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_array::hot::Owner;
 use kura_block::{Error, Result};
 use kura_journal::Lsn;
-use kura_snapshot::{Epoch, Location, Pair, Svol};
+use kura_snapshot::{Epoch, Pair, Svol};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -373,16 +373,11 @@ impl Inner {
             let keys = pvol.pvol.borrow_mut().pairs.remove(*epoch);
             // A roll-back may give up what only this one saw.
             pvol.rolling.over.set(0);
-            self.tidy.add(Tidying::Versions { volume: Rc::clone(parent), keys });
+            self.tidy.add(Tidying::Versions { volume: Rc::clone(parent), keys: Box::new(keys.into_iter()) });
             self.tidy.add(Tidying::holes(parent));
         }
-        let pvol = branch.pvol.borrow();
-        let listed = pvol.index.listed(0, BLOCKS_LIMIT);
-        let slots = listed.filter_map(|(_, at)| match at {
-            Location::Slot(slot) => Some(slot),
-            Location::Home => None,
-        });
-        self.tidy.add(Tidying::Slots { pool_vol: Rc::clone(&branch.pool_vol), slots: slots.collect() });
+        let slots = Box::new(branch.pvol.take().index.into_slots());
+        self.tidy.add(Tidying::Slots { pool_vol: Rc::clone(&branch.pool_vol), slots });
     }
 
     /// Replays that a volume is gone; what nobody sees any more is found when the pool tables are read.

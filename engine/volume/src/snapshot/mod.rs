@@ -44,7 +44,7 @@ use order::Look;
 pub(crate) use pages::Replayed as ReplayedEntries;
 pub(crate) use record::VersionRecord;
 pub use stops::Stops;
-pub(crate) use tidy::{Tidy, Tidying};
+pub(crate) use tidy::{Many, Tidy, Tidying};
 
 use crate::tables::{Tables, VolumeState};
 use kura_block::{Error, Reader, Result, Writer};

@@ -215,13 +215,13 @@ impl Inner {
         let next_volume = self.tables.borrow().next_volume.max(highest);
         self.tables.borrow_mut().next_volume = next_volume;
         if !slots.is_empty() {
-            self.tidy.add(Tidying::Slots { pool_vol: Rc::clone(pool_vol), slots });
+            self.tidy.add(Tidying::Slots { pool_vol: Rc::clone(pool_vol), slots: Box::new(slots.into_iter()) });
         }
         for volume in members.into_values() {
             let Some(branch) = volume.branch() else { continue };
             let listed: Vec<Key> =
                 branch.pvol.borrow().index.listed(0, super::BLOCKS_LIMIT).map(|(key, _)| key).collect();
-            self.tidy.add(Tidying::Versions { volume: Rc::clone(&volume), keys: listed });
+            self.tidy.add(Tidying::Versions { volume: Rc::clone(&volume), keys: Box::new(listed.into_iter()) });
             self.tidy.add(Tidying::holes(&volume));
         }
     }

@@ -23,12 +23,15 @@ const STEPS: usize = 8;
 /// How long to wait before trying again what did not succeed.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Things that are taken one after the other: to go through millions of them at once would hold up all clients.
+pub(crate) type Many<T> = Box<dyn Iterator<Item = T> + Send>;
+
 /// Something to be tidied up.
 pub(crate) enum Tidying {
     /// Versions of a volume that perhaps nobody sees.
-    Versions { volume: Rc<VolumeState>, keys: Vec<Key> },
+    Versions { volume: Rc<VolumeState>, keys: Many<Key> },
     /// Slots of a volume that is gone.
-    Slots { pool_vol: Rc<PoolVol>, slots: Vec<Slot> },
+    Slots { pool_vol: Rc<PoolVol>, slots: Many<Slot> },
     /// Holes of a volume, from a group on, that perhaps hide nothing any more.
     Holes { volume: Rc<VolumeState>, from: u32 },
     /// Whatever a family may be rid of, from an extent of its PoolVOL on.
@@ -94,7 +97,7 @@ impl Tidy {
     /// Hands versions of a volume, if any, to the task that tidies up.
     pub fn add_versions(&self, volume: &Rc<VolumeState>, keys: Vec<Key>) {
         if !keys.is_empty() {
-            self.add(Tidying::Versions { volume: Rc::clone(volume), keys });
+            self.add(Tidying::Versions { volume: Rc::clone(volume), keys: Box::new(keys.into_iter()) });
         }
     }
 }
@@ -183,8 +186,7 @@ impl Inner {
         match what {
             Tidying::Versions { volume, mut keys } => {
                 if let Some(branch) = volume.branch().filter(|_| !volume.deleted.get()) {
-                    self.in_parts(&mut keys, |part| self.judge_all(&volume, &branch, part));
-                    if !keys.is_empty() {
+                    if self.in_parts(&mut keys, |part| self.judge_all(&volume, &branch, part)) {
                         return Some(Tidying::Versions { volume, keys });
                     }
                     branch.look_again();
@@ -198,8 +200,7 @@ impl Inner {
             }
             Tidying::Slots { pool_vol, mut slots } => {
                 let free = |part: Vec<Slot>| part.into_iter().map(|slot| (slot, None)).collect::<Vec<_>>();
-                self.in_parts(&mut slots, |part| self.put_entries(&pool_vol, &free(part)));
-                if !slots.is_empty() {
+                if self.in_parts(&mut slots, |part| self.put_entries(&pool_vol, &free(part))) {
                     return Some(Tidying::Slots { pool_vol, slots });
                 }
                 self.tidy.add(Tidying::pool_vol(&pool_vol));
@@ -219,14 +220,19 @@ impl Inner {
         }
     }
 
-    /// Sees to some of the last ones of many, in parts, each of which the journal takes.
-    fn in_parts<T>(&self, all: &mut Vec<T>, mut see_to: impl FnMut(Vec<T>)) {
+    /// Sees to the next ones of many, in parts, each of which the journal takes; whether there may be more.
+    fn in_parts<T>(&self, all: &mut Many<T>, mut see_to: impl FnMut(Vec<T>)) -> bool {
         for _ in 0..STEPS {
-            if all.is_empty() || !self.journal_has_room(0) {
-                return;
+            if !self.journal_has_room(0) {
+                return true;
             }
-            see_to(all.split_off(all.len().saturating_sub(STEP)));
+            let part: Vec<T> = all.take(STEP).collect();
+            if part.is_empty() {
+                return false;
+            }
+            see_to(part);
         }
+        true
     }
 
     /// Decides on versions that perhaps nobody sees, each with what was decided before.
