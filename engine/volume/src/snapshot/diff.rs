@@ -1,6 +1,7 @@
 //! What changed between two snapshots of a volume, or between one and the volume.
 
 use super::locate::Place;
+use super::order::BREATH;
 use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_block::{BLOCK_BYTES_U64, Error, Result, RunKind};
@@ -9,8 +10,9 @@ use std::rc::Rc;
 
 /// Ranges in one answer.
 const RANGES: usize = 4096;
-/// Runs of blocks looked at for one answer.
+/// Runs of blocks looked at for one answer, and between two looks at what else goes on: some are a millisecond.
 const STEPS: usize = 16384;
+const STEPS_AT_ONCE: usize = 1024;
 
 /// Where two snapshots differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +39,7 @@ impl Store {
         let unit = BLOCK_BYTES_U64;
         let (first, end) = (within.start / unit, other.size_bytes().min(within.end).div_ceil(unit));
         let common = end.min(one.size_bytes() / unit);
-        let (mut at, mut steps) = (first, 0);
+        let (mut at, mut steps, mut rested) = (first, 0, 0);
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let mut add = |first: u64, end: u64| match ranges.last_mut() {
             Some(last) if last.end == first * unit => last.end = end * unit,
@@ -45,6 +47,11 @@ impl Store {
         };
         let mut found = 0;
         while at < common && found < RANGES && steps < STEPS {
+            if steps - rested >= STEPS_AT_ONCE {
+                // Clients have their turn.
+                rested = steps;
+                inner.runtime.sleep(BREATH / 10).await;
+            }
             let touched = inner.next_touched(&one, at).min(inner.next_touched(&other, at));
             if touched > at {
                 at = touched.min(common);
