@@ -148,8 +148,10 @@ impl Inner {
     pub fn refuse_rolling(&self, volume: &VolumeState) -> Result<()> {
         let rolled = volume.branch().filter(|branch| branch.pvol.borrow().rolled.is_some());
         let Some(branch) = rolled else { return Ok(()) };
-        let (done, all) = (branch.rolling.back.get(), u64::from(volume.extents().max(1)));
-        let share = done * 100 / (all * self.array.extent_blocks() as u64).max(1);
+        // All of it is looked at twice.
+        let (done, all) =
+            (branch.rolling.over.get() + branch.rolling.back.get(), volume.size_bytes() / BLOCK_BYTES_U64);
+        let share = (done * 50 / all.max(1)).min(100);
         let name = volume.spec.borrow().name.clone();
         let what = format!("volume {name}: is being rolled back, {share} % done");
         Err(Error::busy(match &*branch.rolling.waits.borrow() {

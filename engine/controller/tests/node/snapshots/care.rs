@@ -6,6 +6,7 @@ use kura_block::Kind;
 use kura_controller::SnapshotSpec;
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 const BLOCKS: usize = 16;
 
@@ -71,6 +72,31 @@ fn a_volume_that_a_client_opens_meanwhile_is_not_rolled_back() {
         });
     }
     assert!(refused > 2 && rolled > 2, "{refused} were refused, {rolled} were rolled back");
+}
+
+/// A clone has nothing at home, however large it is.
+#[test]
+fn a_roll_back_of_a_clone_tells_how_far_it_is() {
+    const MANY: usize = 512;
+    let rig = Rig::new(24);
+    rig.run(settings(), async |node, controllers, runtime| {
+        node.create_volume(volume("v", MANY)).await.unwrap();
+        node.snapshot(vec![SnapshotSpec { name: "c".into(), ..snapshot("v", "") }], 1).await.unwrap();
+        for (byte, name) in [(1, "a"), (2, "b"), (3, "d")] {
+            write(&*device(controllers, "c"), 0, &vec![byte; MANY * BLOCK]).await;
+            node.snapshot(vec![snapshot("c", name)], 1).await.unwrap();
+        }
+        node.roll_back("c@a", false).await.unwrap();
+        let mut told = Vec::new();
+        while let Err(busy) = node.snapshot(vec![snapshot("c", "then")], 1).await {
+            let text = busy.to_string();
+            let share = text.split_once("rolled back, ").and_then(|(_, share)| share.split_once(" %"));
+            told.push(share.expect(&text).0.parse::<u64>().expect(&text));
+            runtime.sleep(Duration::from_micros(100)).await;
+        }
+        assert!(told.is_sorted() && told[told.len() / 2] > 0 && told[told.len() - 1] <= 100, "{told:?}");
+        assert!(read(&*device(controllers, "c"), MANY).await.iter().all(|byte| *byte == 1));
+    });
 }
 
 #[test]
