@@ -278,6 +278,22 @@ async fn a_point_that_a_copy_has_had_is_gone_back_to() {
     served.stop().await;
 }
 
+/// Whoever asked did not hear the answer: asked again, what was written since stays.
+#[tokio::test]
+async fn a_copy_that_was_let_go_is_let_go() {
+    let (_directory, data) = made();
+    let served = serve(&data).await;
+    let client = &served.client;
+    client.create_volume(&volume("v", 8)).await.unwrap();
+    client.create_snapshots(&NewSnapshots { names: vec!["v@one".into()], read_only: true }).await.unwrap();
+    client.follow_source("v", &Follow { point: Some("one".into()), ..Follow::default() }).await.unwrap();
+    let first = client.promote("v").await.unwrap();
+    served.put("v", 5).await;
+    assert_eq!(client.promote("v").await.unwrap(), first);
+    assert_eq!(served.first("v").await, 5);
+    served.stop().await;
+}
+
 #[tokio::test]
 async fn a_clone_may_become_a_copy_and_a_snapshot_may_not() {
     let (_directory, data) = made();

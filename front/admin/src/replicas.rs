@@ -154,7 +154,7 @@ pub trait Replicas: Send + Sync + 'static {
     /// Makes the point that the transfer was to. `Invalid` while blocks are missing.
     async fn complete(&self, volume: &str, to: &str) -> Result<Replica>;
 
-    /// Lets the copy go, as it was at its newest complete point.
+    /// Lets the copy go, as it was at its newest complete point; one that was let go before stays what it is.
     async fn promote(&self, volume: &str) -> Result<Replica>;
 
     /// `Busy` where the volume is a copy that follows its source, so that nobody but transfers may change it.

@@ -116,6 +116,9 @@ fn a_volume_is_copied_over_tls_and_worked_with_at_either_end() {
     copy.call(WRITE, FUA, 3 * MIB, 4096, &[7; 4096]).expect("a write");
     let complaint = fails(&mut here.kura(&["replicate", "run", "dr"]));
     assert!(complaint.contains("was failed over"), "{complaint}");
+    // Told so again, of a copy that is worked with, the job knows it, too.
+    here.ok(&["replicate", "failover", "dr"]);
+    home_status(&here, "failed over");
     db.call(WRITE, FUA, 12 * MIB, 4096, &[5; 4096]).expect("a write that is lost");
     let complaint = fails(&mut here.kura(&["replicate", "failback", "dr"]));
     assert!(complaint.contains("has it open"), "{complaint}");

@@ -111,7 +111,8 @@ pub(super) async fn complete(
     Ok(Json(door.admin.replicas.complete(&volume?.0, &point.to).await?))
 }
 
-/// Lets a copy go, as it was at its newest complete point: from then on it is a volume like any other.
+/// Lets a copy go, as it was at its newest complete point: from then on it is a volume like any other. One that was let go before
+/// stays what it is.
 #[utoipa::path(post, path = "/api/v1/replicas/{volume}/promote", tag = "replicas", operation_id = "promote",
     params(("volume" = String, Path, description = "The volume that is the copy")),
     responses(

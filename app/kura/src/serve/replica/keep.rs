@@ -22,8 +22,6 @@ const WRITE_BYTES: u64 = 1 << 20;
 /// Until a volume that is being rolled back can be had, this long, and looked at this often.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
-/// A volume that was not found for so long is gone, and does not just move.
-const MOVING: Duration = Duration::from_secs(3);
 
 /// The copies of a node.
 pub struct Copies {
@@ -85,25 +83,11 @@ impl Copies {
         }
     }
 
-    /// The volume of a record. Nobody has a volume for an instant while it moves from one controller to another: one that is
-    /// not there is looked for again before it is taken for deleted.
-    async fn find_settled(&self, volume: &str, record: &Record) -> Result<Option<VolumeInfo>> {
-        let deadline = Instant::now() + MOVING;
-        loop {
-            let found = self.find(volume).await?;
-            let gives_up = Instant::now() > deadline || self.is_stopping.load(Ordering::SeqCst);
-            if found.is_some() || record.volume_id.is_none() || gives_up {
-                return Ok(found);
-            }
-            sleep(LOOK).await;
-        }
-    }
-
     /// A copy's record and its volume. A record that speaks of a volume that is gone is none.
     async fn copy(&self, volume: &str) -> Result<(Record, VolumeInfo)> {
         let no_copy = || Error::missing(format!("volume {volume}: is not a copy of another one"));
         let record = self.records.get(volume).ok_or_else(no_copy)?;
-        let info = self.find_settled(volume, &record).await?.ok_or_else(no_copy)?;
+        let info = self.find(volume).await?.ok_or_else(no_copy)?;
         if record.volume_id == Some(info.id) { Ok((record, info)) } else { Err(no_copy()) }
     }
 
@@ -410,13 +394,13 @@ impl Copies {
         Ok(record.told(volume))
     }
 
-    /// Lets the copy go, as it was at its newest complete point.
+    /// Lets the copy go, as it was at its newest complete point; one that was let go before stays what it is.
     pub async fn promote(&self, volume: &str) -> Result<Replica> {
         let desk = self.desk(volume);
         let _turn = desk.turn.write().await;
         let (mut record, _) = self.copy(volume).await?;
         if record.state == ReplicaState::Promoted {
-            return Err(Error::busy(format!("volume {volume}: was failed over already")));
+            return Ok(record.told(volume));
         }
         let Some(last) = record.last.clone() else {
             return Err(Error::invalid(format!(
@@ -439,7 +423,7 @@ impl Copies {
         }
         let follows = |record: &Record| record.state == ReplicaState::Following;
         let Some(record) = self.records.get(volume).filter(follows) else { return Ok(()) };
-        match self.find_settled(volume, &record).await? {
+        match self.find(volume).await? {
             Some(info) if record.volume_id == Some(info.id) => {
                 let read = record.last.map_or_else(String::new, |last| format!("read {volume}@{last}, or "));
                 Err(Error::busy(format!(
