@@ -61,8 +61,11 @@ impl Pair {
         progress: &Progress,
         summary: &mut Summary,
     ) -> Result<()> {
-        if options.adopt && !self.is_followed().await? {
-            self.target.adopt(self.source.identity().await?).await?;
+        if options.adopt {
+            let identity = self.source.identity().await?;
+            if !self.is_followed(&identity).await? {
+                self.target.adopt(identity).await?;
+            }
         }
         self.carry(names, options, progress, summary).await?;
         self.tidy(options.keep as usize).await?;
@@ -115,13 +118,10 @@ impl Pair {
         Ok(())
     }
 
-    /// True where the target is a copy of this source already.
-    async fn is_followed(&self) -> Result<bool> {
-        let source = self.source.identity().await?;
-        let follows = self.target.replica().await?.is_some_and(|replica| {
-            replica.state == ReplicaState::Following && replica.source.is_none_or(|known| known == source)
-        });
-        Ok(follows && !self.target.points(self.id).await?.is_empty())
+    /// True where the target is a copy of this source already, of which it may have no point yet.
+    async fn is_followed(&self, identity: &str) -> Result<bool> {
+        let replica = self.target.replica().await?.filter(|replica| replica.state == ReplicaState::Following);
+        Ok(replica.is_some_and(|replica| replica.source.as_deref() == Some(identity)))
     }
 
     /// Brings a point that it makes to the target; deletes none.

@@ -108,6 +108,23 @@ fn an_end_that_is_silent_is_given_up_and_found_again() {
 }
 
 #[test]
+fn a_first_run_that_adopts_goes_on_where_it_was_cut_off() {
+    let (here, there) = (Home::new(), Home::new());
+    let (_source, target) = (here.serve(), there.serve());
+    begin(&here, 16 << 20);
+    let link = Link::new();
+    link.to.store(target.port("http"), Ordering::SeqCst);
+    let url = format!("http://127.0.0.1:{}/copy", link.port);
+    let run = ["replicate", "run", "volume:db", &url, "--adopt", "--json"];
+    link.left_bytes.store(10 << 20, Ordering::SeqCst);
+    fails(&mut here.kura(&[&run[..], &["--bandwidth", "8M"]].concat()));
+    link.left_bytes.store(u64::MAX, Ordering::SeqCst);
+    let again: serde_json::Value = serde_json::from_str(&here.ok(&run)).expect("a summary");
+    assert!(again["sent_bytes"].as_u64() < Some(13 << 20), "what was there is not sent again: {again}");
+    assert!(here.ok(&["replicate", "verify", "volume:db", &url]).contains("nothing differs"));
+}
+
+#[test]
 fn a_copy_has_one_source() {
     let (first, second, there) = (Home::new(), Home::new(), Home::new());
     let (_first, _second, target) = (first.serve(), second.serve(), there.serve());
