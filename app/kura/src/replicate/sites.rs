@@ -3,7 +3,7 @@
 use crate::{ask, tls};
 use anyhow::{Context, Result, ensure};
 use kura_admin::{Client, ClientError, Follow, FrameClient, NewSnapshots, ProblemKind, Replica, ServerUri, Token};
-use kura_replicate::volume::{Point, is_own};
+use kura_replicate::volume::{Point, pair_of};
 use kura_replicate::{Options, is_this_machine};
 use std::fmt;
 use std::path::Path;
@@ -46,18 +46,19 @@ impl Site {
         format!("{}@{point}", self.volume)
     }
 
-    /// The points of a pair here, from the oldest to the newest.
+    /// The points here, those of a pair and of others, from the oldest to the newest.
     pub async fn points(&self, pair: u32) -> Result<Vec<Point>> {
         let snapshots = match self.client.snapshots(Some(&self.volume)).await {
             Err(error) if error.is_missing() => Vec::new(),
             snapshots => snapshots?,
         };
-        let own = snapshots.into_iter().filter_map(|snapshot| {
-            let name = snapshot.name.split_once('@')?.1.to_owned();
+        let points = snapshots.into_iter().filter_map(|snapshot| {
+            // The volume may be a snapshot itself.
+            let name = snapshot.name.rsplit_once('@')?.1.to_owned();
             let in_use = snapshot.clients > 0 || snapshot.snapshots > 0;
-            is_own(pair, &name).then_some(Point { name, in_use })
+            Some(Point { is_own: pair_of(&name)? == pair, name, in_use })
         });
-        Ok(own.collect())
+        Ok(points.collect())
     }
 
     /// What no other volume says of itself: its pool's UUID, and its number there, which is never used again.

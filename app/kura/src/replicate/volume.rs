@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use kura_admin::{ClientError, Follow, NewTransfer, ProblemKind, Replica, ReplicaState, ResizeVolume};
 use kura_block::Clients;
-use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, next, point_name, tidy};
+use kura_replicate::volume::{Facts, Head, Point, Step, Tidy, Transfer, common, next, point_name, tidy};
 use kura_replicate::{Failure, Limit, Options, Origin, Progress, Summary, Target, Verified, rfc3339};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::sleep;
@@ -139,7 +139,7 @@ impl Pair {
         loop {
             let replica = self.target.replica().await?;
             check(replica.as_ref(), &identity, names.1)?;
-            let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
+            let (source, target) = self.points().await?;
             let transfer = replica.and_then(under_way);
             let facts =
                 Facts { source: &source, target: &target, transfer: transfer.as_ref(), current: current.as_deref() };
@@ -240,7 +240,7 @@ impl Pair {
     }
 
     async fn tidy(&self, keep: usize) -> Result<()> {
-        let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
+        let (source, target) = self.points().await?;
         let facts = Facts { source: &source, target: &target, transfer: None, current: None };
         let Tidy { source, target } = tidy(facts, keep);
         for (site, points) in [(&self.source, source), (&self.target, target)] {
@@ -251,15 +251,16 @@ impl Pair {
         Ok(())
     }
 
-    /// The source's points, by their snapshots' names.
+    /// The source's points of this pair, by their snapshots' names.
     pub async fn source_points(&self) -> Result<Vec<String>> {
-        Ok(self.source.points(self.id).await?.iter().map(|point| self.source.name_of(&point.name)).collect())
+        let points = self.source.points(self.id).await?;
+        Ok(points.iter().filter(|point| point.is_own).map(|point| self.source.name_of(&point.name)).collect())
     }
 
-    /// Deletes the source's points: no run follows that would delete one that is in use now, so that is an error.
+    /// Deletes the source's points of this pair: no run follows that would delete one that is in use now, so that is an error.
     pub async fn forget(&self) -> Result<()> {
         let mut used = Vec::new();
-        for point in self.source.points(self.id).await? {
+        for point in self.source.points(self.id).await?.into_iter().filter(|point| point.is_own) {
             if !self.source.is_deleted(&point.name).await? {
                 used.push(self.source.name_of(&point.name));
             }
@@ -268,11 +269,15 @@ impl Pair {
         Ok(())
     }
 
+    /// The points of both.
+    async fn points(&self) -> Result<(Vec<Point>, Vec<Point>)> {
+        tokio::try_join!(self.source.points(self.id), self.target.points(self.id))
+    }
+
     /// The newest point that both have.
     async fn common(&self) -> Result<Option<String>> {
-        let (source, target) = (self.source.points(self.id).await?, self.target.points(self.id).await?);
-        let has = |point: &&Point| target.iter().any(|other| other.name == point.name);
-        Ok(source.iter().rev().find(has).map(|point| point.name.clone()))
+        let (source, target) = self.points().await?;
+        Ok(common(&source, &target).map(str::to_owned))
     }
 
     /// Compares both ends at the newest point that both have, by checksums.

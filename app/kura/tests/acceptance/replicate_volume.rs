@@ -186,6 +186,26 @@ fn what_cannot_be_copied_is_told_in_a_line() {
     assert_eq!(points(&there, "other").len(), 1);
 }
 
+/// The source is a snapshot, which stays as it is, and the target is named in two ways.
+#[test]
+fn a_snapshot_is_copied_and_each_name_of_the_target_has_one_point() {
+    let (here, there) = (Home::new(), Home::new());
+    let (_source, target) = (here.serve(), there.serve());
+    drop(begin(&here));
+    here.ok(&["snapshot", "create", "db@fixed"]);
+    let port = target.port("http");
+    let by_number = format!("http://127.0.0.1:{port}/copy");
+    let first = run(&here, &["volume:db@fixed", &by_number]);
+    let copy = read(&there, &format!("copy@{}", first["point"].as_str().expect("a point")));
+    assert_eq!(copy, read(&here, "db@fixed"));
+    for (url, count) in [(by_number, 1), (format!("http://localhost:{port}/copy"), 2)] {
+        let again = run(&here, &["volume:db@fixed", &url]);
+        assert!(again["sent_bytes"].as_u64() < Some(1000), "what the copy has is not sent again: {again}");
+        assert!(here.ok(&["replicate", "verify", "volume:db@fixed", &url]).contains("nothing differs"));
+        assert_eq!(points(&here, "db@fixed").len(), count, "{url}");
+    }
+}
+
 fn size_bytes(home: &Home, volume: &str) -> u64 {
     let list = json(home, &["volume", "list"]);
     let found = list.as_array().expect("a list").iter().find(|one| one["name"] == volume);

@@ -18,4 +18,4 @@ mod frame;
 mod policy;
 
 pub use frame::{Extent, FRAME_BYTES, Frame, Head};
-pub use policy::{Facts, Point, Step, Tidy, Transfer, is_own, next, point_name, tidy};
+pub use policy::{Facts, Point, Step, Tidy, Transfer, common, is_own, next, pair_of, point_name, tidy};

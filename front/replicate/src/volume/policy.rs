@@ -11,6 +11,8 @@ const PREFIX: &str = "replica";
 pub struct Point {
     /// Its name, without the volume's.
     pub name: String,
+    /// Whether it was made by a run of the pair that asks.
+    pub is_own: bool,
     /// True while it cannot be deleted: a client has it open, or others are made of it.
     pub in_use: bool,
 }
@@ -24,7 +26,7 @@ pub struct Transfer {
     pub to: String,
 }
 
-/// What both ends have, of one pair: points from the oldest to the newest.
+/// What both ends have, of whatever pair: points from the oldest to the newest.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// Points at the source.
@@ -68,28 +70,33 @@ pub fn next(facts: Facts<'_>) -> Step {
     match facts.current {
         None => Step::Make,
         Some(current) if facts.target.iter().any(|point| point.name == current) => Step::Done,
-        Some(current) => Step::Send(Transfer { since: common(&facts).map(str::to_owned), to: current.to_owned() }),
+        Some(current) => {
+            let since = common(facts.source, facts.target).map(str::to_owned);
+            Step::Send(Transfer { since, to: current.to_owned() })
+        }
     }
 }
 
-/// What may be deleted after a run: at the source what is older than the newest point that both have, at the target all but
-/// the newest `keep`. A point at the source that is newer is on its way, by another run. What is in use stays until a later
-/// run; without a common point all stays.
+/// What may be deleted of a pair's points after a run: at the source what is older than the newest point that both have, at the target
+/// all but the newest `keep`. A point at the source that is newer is on its way, by another run, and what another pair has made is what
+/// that one goes on from. What is in use stays until a later run; without a common point all stays.
 pub fn tidy(facts: Facts<'_>, keep: usize) -> Tidy {
-    let Some(common) = common(&facts) else { return Tidy::default() };
-    let unwanted = |older: &[Point]| -> Vec<String> {
+    let Some(common) = common(facts.source, facts.target) else { return Tidy::default() };
+    let unwanted = |older: &[&Point]| -> Vec<String> {
         let older = older.iter().filter(|point| !point.in_use && point.name != common);
         older.map(|point| point.name.clone()).collect()
     };
-    let before = facts.source.iter().take_while(|point| point.name != common).count();
-    let beyond = facts.target.len().saturating_sub(keep);
-    Tidy { source: unwanted(&facts.source[..before]), target: unwanted(&facts.target[..beyond]) }
+    let older = facts.source.iter().take_while(|point| point.name != common);
+    let source: Vec<&Point> = older.filter(|point| point.is_own).collect();
+    let target: Vec<&Point> = facts.target.iter().filter(|point| point.is_own).collect();
+    let beyond = target.len().saturating_sub(keep);
+    Tidy { source: unwanted(&source), target: unwanted(&target[..beyond]) }
 }
 
-/// The newest point that both have.
-fn common<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    let has = |name: &str| facts.target.iter().any(|point| point.name == name);
-    facts.source.iter().rev().map(|point| point.name.as_str()).find(|name| has(name))
+/// The newest point that both have, whichever pair made it: what has its name is the same at both ends.
+pub fn common<'a>(source: &'a [Point], target: &[Point]) -> Option<&'a str> {
+    let has = |name: &str| target.iter().any(|point| point.name == name);
+    source.iter().rev().map(|point| point.name.as_str()).find(|name| has(name))
 }
 
 /// The name of a new point of the pair: no other has it, at whichever end.
@@ -101,7 +108,13 @@ pub fn point_name(pair: u32, now: SystemTime) -> String {
 
 /// Whether it is the name of a point of the pair.
 pub fn is_own(pair: u32, name: &str) -> bool {
-    name.strip_prefix(&format!("{PREFIX}-{pair:08x}-")).is_some_and(|rest| rest.len() == 25)
+    pair_of(name) == Some(pair)
+}
+
+/// The pair that a point is of, by its name; none of what is no point.
+pub fn pair_of(name: &str) -> Option<u32> {
+    let (pair, rest) = name.strip_prefix(PREFIX)?.strip_prefix('-')?.split_once('-')?;
+    u32::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 8 && rest.len() == 25)
 }
 
 #[cfg(test)]
@@ -109,7 +122,8 @@ mod tests {
     use super::*;
 
     fn points(names: &[&str]) -> Vec<Point> {
-        names.iter().map(|name| Point { name: (*name).to_owned(), in_use: false }).collect()
+        let own = |name: &&str| Point { name: (*name).to_owned(), is_own: true, in_use: false };
+        names.iter().map(own).collect()
     }
 
     fn transfer(since: Option<&str>, to: &str) -> Transfer {
@@ -160,9 +174,22 @@ mod tests {
     }
 
     #[test]
+    fn what_another_pair_has_made_serves_and_stays() {
+        let (mut source, mut target) = (points(&["a", "b", "c"]), points(&["a", "b"]));
+        for point in source.iter_mut().chain(&mut target).filter(|point| point.name != "c") {
+            point.is_own = false;
+        }
+        let facts = Facts { source: &source, target: &target, transfer: None, current: Some("c") };
+        assert_eq!(next(facts), Step::Send(transfer(Some("b"), "c")));
+        let after = [target.clone(), points(&["c"])].concat();
+        assert_eq!(tidy(Facts { target: &after, ..facts }, 1), Tidy::default());
+    }
+
+    #[test]
     fn a_pair_knows_its_points() {
         let name = point_name(0xab, SystemTime::UNIX_EPOCH);
         assert!(name.starts_with("replica-000000ab-19700101T000000Z-"), "{name}");
         assert!(is_own(0xab, &name) && !is_own(0xac, &name) && !is_own(0xab, "replica-000000ab-monday"));
+        assert_eq!(pair_of(&name.replace("000000ab", "ab")), None);
     }
 }

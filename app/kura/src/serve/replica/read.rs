@@ -19,7 +19,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The name of a snapshot without its volume's.
 pub fn own_name(snapshot: &str) -> &str {
-    snapshot.split_once('@').map_or(snapshot, |(_, own)| own)
+    snapshot.rsplit_once('@').map_or(snapshot, |(_, own)| own)
 }
 
 /// Refuses what may change while it is read.
