@@ -6,6 +6,7 @@ use kura_block::{Block, Bufs, Error, Result, RunKind};
 use kura_controller::{Changes, Controller, Node};
 use kura_replicate::volume::{Extent, FRAME_BYTES, Frame};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Extents of a frame at most.
@@ -14,6 +15,8 @@ const EXTENTS: usize = 8192;
 const READ_BYTES: u64 = 1 << 20;
 /// Bytes of a part that has a checksum.
 const PART_BYTES: u64 = 64 << 20;
+/// A difference is looked for so long.
+const LOOK: Duration = Duration::from_secs(1);
 /// Zeroes are summed up by so many.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -53,6 +56,19 @@ async fn changed(controller: &Controller, since: Option<&str>, to: &str, offset:
     }
 }
 
+/// The first differences from an offset on. Both ends have as much to do with a frame of none as with one of many: it goes only so
+/// that nobody waits for too long.
+async fn first_changes(offset: u64, until: Instant, look: impl AsyncFn(u64) -> Result<Changes>) -> Result<Changes> {
+    let mut changes = look(offset).await?;
+    while changes.ranges.is_empty()
+        && Instant::now() < until
+        && let Some(next) = changes.next_offset
+    {
+        changes = look(next).await?;
+    }
+    Ok(changes)
+}
+
 async fn gather(controller: Rc<Controller>, to: String, since: Option<String>, offset: u64) -> Result<Frame> {
     let volume = controller.open_volume(&to)?;
     let size = volume.geometry().size_bytes;
@@ -65,7 +81,8 @@ async fn gather(controller: Rc<Controller>, to: String, since: Option<String>, o
         offset,
         ..Frame::default()
     };
-    let changes = changed(&controller, since.as_deref(), &to, offset, size).await?;
+    let look = async |offset| changed(&controller, since.as_deref(), &to, offset, size).await;
+    let changes = first_changes(offset, Instant::now() + LOOK, look).await?;
     for range in changes.ranges {
         let mut at = range.start.max(offset);
         while at < range.end {
@@ -139,4 +156,26 @@ async fn sum(controller: Rc<Controller>, snapshot: String, offset: u64) -> Resul
     }
     let next_offset_bytes = (end < size).then_some(end);
     Ok(PartHash { xxh3_128: format!("{:032x}", sum.digest128()), next_offset_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_frame_leads_past_what_does_not_differ() {
+        let differs = |at: Option<u64>| {
+            async move |offset: u64| {
+                let ranges = at.filter(|at| *at == offset).map(|at| at..at + 1).into_iter().collect();
+                Ok(Changes { ranges, next_offset: Some(offset + 1).filter(|next| *next < 100) })
+            }
+        };
+        let later = Instant::now() + Duration::from_mins(1);
+        let none = first_changes(0, later, differs(None)).await.unwrap();
+        assert_eq!((none.ranges.len(), none.next_offset), (0, None));
+        let some = first_changes(0, later, differs(Some(70))).await.unwrap();
+        assert_eq!((some.ranges, some.next_offset), (vec![70..71], Some(71)));
+        let late = first_changes(0, Instant::now(), differs(Some(70))).await.unwrap();
+        assert_eq!((late.ranges.len(), late.next_offset), (0, Some(1)), "nobody waits for ever");
+    }
 }
