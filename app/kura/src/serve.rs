@@ -3,6 +3,7 @@
 pub mod console;
 pub mod data;
 pub mod disks;
+mod durable;
 pub mod greeting;
 mod memory;
 mod modelled;

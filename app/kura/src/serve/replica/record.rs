@@ -3,16 +3,14 @@
 //! The file is written before what it speaks of changes: it says *unknown* before a copy goes back to a point, *under way*
 //! before the first block of a transfer is written, and an offset only once all below it is durable.
 
-use crate::serve::data::{DataDir, replace_file};
-use anyhow::Context;
+use crate::serve::data::DataDir;
+use crate::serve::durable::Durable;
 use kura_admin::{Replica, ReplicaState, ReplicaTransfer};
 use kura_block::{Error, Result};
 use kura_replicate::volume::Transfer;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What a copy's volume has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,42 +72,27 @@ impl Record {
 
 /// The copies of a data directory, by volume.
 #[derive(Clone)]
-pub struct Records(Arc<Kept>);
-
-struct Kept {
-    file: PathBuf,
-    /// Held for an instant: a controller's thread reads them, and all of its clients would wait with it.
-    records: Mutex<BTreeMap<String, Record>>,
-    /// Held by who changes them, for as long as the file is written.
-    turn: Mutex<()>,
-}
+pub struct Records(Arc<Durable<BTreeMap<String, Record>>>);
 
 impl Records {
     /// Those of the data directory; none where there is no file.
     pub fn open(data: &DataDir) -> anyhow::Result<Self> {
-        let file = data.join("replicas.json");
-        let records = match std::fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text)
-                .with_context(|| format!("{}: correct it, or remove it and send all copies again", file.display()))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(error).with_context(|| file.display().to_string()),
-        };
-        Ok(Self(Arc::new(Kept { file, records: Mutex::new(records), turn: Mutex::default() })))
+        Ok(Self(Arc::new(Durable::open(data, "replicas.json", "send all copies again")?)))
     }
 
     /// All of them.
     pub fn all(&self) -> BTreeMap<String, Record> {
-        self.0.lock().clone()
+        self.0.get().clone()
     }
 
     /// That of a volume.
     pub fn get(&self, volume: &str) -> Option<Record> {
-        self.0.lock().get(volume).cloned()
+        self.0.get().get(volume).cloned()
     }
 
     /// The snapshots that copies cannot do without while they follow.
     pub fn needed(&self) -> BTreeSet<String> {
-        let records = self.0.lock();
+        let records = self.0.get();
         let named = |(volume, record): (&String, &Record)| {
             record.needs().map(|point| format!("{volume}@{point}")).collect::<Vec<_>>()
         };
@@ -119,36 +102,15 @@ impl Records {
     /// Makes a record durable, then true; none removes it.
     pub async fn set(&self, volume: &str, record: Option<Record>) -> Result<()> {
         let (kept, volume) = (Arc::clone(&self.0), volume.to_owned());
-        let set = tokio::task::spawn_blocking(move || kept.set(volume, record, replace_file));
-        set.await.map_err(|error| Error::retry(format!("replicas.json: {error}")))?
-    }
-}
-
-impl Kept {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
-        // A map is whole even if its holder panicked.
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `replace` puts these bytes into the file, durably.
-    fn set(
-        &self,
-        volume: String,
-        record: Option<Record>,
-        replace: impl FnOnce(&Path, &[u8]) -> std::io::Result<()>,
-    ) -> Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = self.lock().clone();
-        match record {
-            Some(record) => changed.insert(volume, record),
-            None => changed.remove(&volume),
+        let change = move |records: &mut BTreeMap<String, Record>| {
+            match record {
+                Some(record) => records.insert(volume, record),
+                None => records.remove(&volume),
+            };
+            Ok(())
         };
-        let failed =
-            |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
-        let text = serde_json::to_vec_pretty(&changed).map_err(|error| failed(error.into()))?;
-        replace(&self.file, &text).map_err(failed)?;
-        *self.lock() = changed;
-        Ok(())
+        let set = tokio::task::spawn_blocking(move || kept.change(change));
+        set.await.map_err(|error| Error::retry(format!("replicas.json: {error}")))?
     }
 }
 
@@ -180,29 +142,5 @@ mod tests {
         assert_eq!(needed(Record { state: ReplicaState::Promoted, ..following }).await, "");
         records.set("v", None).await.unwrap();
         assert!(records.needed().is_empty());
-    }
-
-    #[test]
-    fn nobody_who_reads_waits_for_the_disk() {
-        let directory = tempfile::tempdir().unwrap();
-        let data = DataDir::open(&directory.path().join("data")).unwrap();
-        let Records(kept) = Records::open(&data).unwrap();
-        let record = Record {
-            volume_id: Some(7),
-            state: ReplicaState::Following,
-            source: None,
-            last: None,
-            content: Content::Unknown,
-        };
-        let is_known = || kept.records.try_lock().map(|records| records.contains_key("v")).ok();
-        let mut meanwhile = None;
-        let written = |_: &Path, _: &[u8]| {
-            meanwhile = is_known();
-            Ok(())
-        };
-        kept.set("v".into(), Some(record), written).unwrap();
-        assert_eq!((meanwhile, is_known()), (Some(false), Some(true)), "read meanwhile, and true once it is durable");
-        let full = |_: &Path, _: &[u8]| Err(ErrorKind::StorageFull.into());
-        assert!(kept.set("v".into(), None, full).is_err() && is_known() == Some(true));
     }
 }

@@ -2,20 +2,18 @@
 
 mod policy;
 
-use crate::serve::data::{DataDir, replace_file};
-use anyhow::Context;
+use crate::serve::data::DataDir;
+use crate::serve::durable::Durable;
 use kura_admin::{KeptSchedule, Replicas, SnapshotSchedule};
 use kura_block::{Error, Kind, Result};
-use kura_controller::{Node, SnapshotSpec};
+use kura_controller::{Node, SnapshotSpec, SvolStatus, VolumeInfo};
 use policy::{Fact, Plan, plan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// How often schedules are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,8 +27,7 @@ struct Kept {
 
 /// The schedules of a data directory, in `schedules.json`.
 pub struct Schedules {
-    file: PathBuf,
-    kept: Mutex<Vec<Kept>>,
+    kept: Durable<Vec<Kept>>,
     /// Why those could not be carried out that could not when they were looked at last, by volume and prefix.
     errors: Mutex<BTreeMap<(String, String), String>>,
 }
@@ -38,19 +35,8 @@ pub struct Schedules {
 impl Schedules {
     /// Those of the data directory; none where there is no file.
     pub fn open(data: &DataDir) -> anyhow::Result<Self> {
-        let file = data.join("schedules.json");
-        let kept = match std::fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text)
-                .with_context(|| format!("{}: correct it, or remove it and add the schedules again", file.display()))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).with_context(|| file.display().to_string()),
-        };
-        Ok(Self { file, kept: Mutex::new(kept), errors: Mutex::default() })
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
-        // A list is whole even if its holder panicked.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        let kept = Durable::open(data, "schedules.json", "add the schedules again")?;
+        Ok(Self { kept, errors: Mutex::default() })
     }
 
     fn errors(&self) -> MutexGuard<'_, BTreeMap<(String, String), String>> {
@@ -72,22 +58,17 @@ impl Schedules {
 
     /// Makes `change` durable, then true.
     fn change(&self, change: impl FnOnce(&mut Vec<Kept>) -> Result<()>) -> Result<()> {
-        let mut kept = self.kept();
-        let mut changed = kept.clone();
-        change(&mut changed)?;
-        changed.sort_by_key(|one| place(&one.schedule));
-        let failed =
-            |error: std::io::Error| Error::device(format!("{}: cannot be written: {error}", self.file.display()));
-        let text = serde_json::to_vec_pretty(&changed).map_err(|error| failed(error.into()))?;
-        replace_file(&self.file, &text).map_err(failed)?;
-        *kept = changed;
-        Ok(())
+        self.kept.change(|kept| {
+            change(kept)?;
+            kept.sort_by_key(|one| place(&one.schedule));
+            Ok(())
+        })
     }
 }
 
 impl kura_admin::Schedules for Schedules {
     fn list(&self) -> Vec<KeptSchedule> {
-        let (kept, errors) = (self.kept(), self.errors());
+        let (kept, errors) = (self.kept.get(), self.errors());
         let listed = |Kept { schedule, .. }: &Kept| KeptSchedule {
             schedule: schedule.clone(),
             error: errors.get(&place(schedule)).cloned(),
@@ -111,7 +92,7 @@ impl kura_admin::Schedules for Schedules {
     }
 
     fn check_remove(&self, volume: &str, prefix: &str) -> Result<()> {
-        if self.kept().iter().any(|one| one.schedule.volume == volume && one.schedule.prefix == prefix) {
+        if self.kept.get().iter().any(|one| one.schedule.volume == volume && one.schedule.prefix == prefix) {
             return Ok(());
         }
         Err(Error::missing(format!(
@@ -143,25 +124,63 @@ pub async fn carry_out(
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut ticks = interval(LOOK);
+    // After a look that took long, too, the controllers are let alone for a while.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = stopping.changed() => return,
             _ = ticks.tick() => {}
         }
-        let all = schedules.kept().clone();
-        for kept in all {
-            let done = step(&node, &schedules, &*replicas, &kept).await;
-            schedules.note(&kept.schedule, done);
+        // What is given up here goes on with the controllers until they stop, and the next start does what is left of it.
+        tokio::select! {
+            _ = stopping.changed() => return,
+            () = look(&node, &schedules, &*replicas) => {}
         }
     }
 }
 
+/// Does what the schedules ask for now. One look at the volumes tells which of them ask for anything.
+async fn look(node: &Node, schedules: &Schedules, replicas: &dyn Replicas) {
+    let all = schedules.kept.get().clone();
+    if all.is_empty() {
+        return;
+    }
+    let volumes = node.volumes().await;
+    for kept in all {
+        let is_idle = |volumes: &Vec<VolumeInfo>| wanted(&kept, volumes, now_unix_s()) == Some(Plan::default());
+        let done = match &volumes {
+            Ok(volumes) if is_idle(volumes) => Ok(()),
+            _ => step(node, schedules, replicas, &kept).await,
+        };
+        schedules.note(&kept.schedule, done);
+    }
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// What a schedule asks for; none where its volume is not there.
+fn wanted(kept: &Kept, volumes: &[VolumeInfo], now_unix_s: u64) -> Option<Plan> {
+    let Kept { volume_id, schedule } = kept;
+    let volume = volumes.iter().find(|info| info.id == *volume_id && info.spec.name == schedule.volume)?;
+    let svols = volumes.iter().filter_map(|info| Some((info.svol.as_ref()?, info)));
+    let mut snapshots: Vec<_> = svols.filter(|(svol, _)| svol.pvol == volume.spec.name).collect();
+    snapshots.sort_by_key(|(svol, _)| svol.epoch);
+    let fact = |(svol, info): &(&SvolStatus, &VolumeInfo)| Fact {
+        name: info.spec.name.clone(),
+        made_unix_s: svol.made_unix_s,
+        in_use: info.open > 0 || info.snapshots > 0,
+    };
+    let facts: Vec<Fact> = snapshots.iter().map(fact).collect();
+    Some(plan(schedule, &facts, now_unix_s))
+}
+
 /// Does what a schedule asks for now.
 async fn step(node: &Node, schedules: &Schedules, replicas: &dyn Replicas, kept: &Kept) -> Result<()> {
-    let Kept { volume_id, schedule } = kept;
-    let all = node.volumes().await?;
-    let volume = all.iter().find(|info| info.id == *volume_id);
-    let Some(volume) = volume.filter(|volume| volume.spec.name == schedule.volume) else {
+    let schedule = &kept.schedule;
+    let now = now_unix_s();
+    let Some(Plan { delete, make, replaced }) = wanted(kept, &node.volumes().await?, now) else {
         // One whose controller has failed may be back after a restart: a move that was cut off leaves it with none.
         if node.controllers().await?.iter().any(|controller| controller.failure.is_some()) {
             return Err(Error::missing(format!("volume {}: no controller has it", schedule.volume)));
@@ -172,20 +191,6 @@ async fn step(node: &Node, schedules: &Schedules, replicas: &dyn Replicas, kept:
             Ok(())
         });
     };
-    let mut snapshots: Vec<_> = all
-        .iter()
-        .filter_map(|info| Some((info.svol.as_ref()?, info)))
-        .filter(|(svol, _)| svol.pvol == volume.spec.name)
-        .collect();
-    snapshots.sort_by_key(|(svol, _)| svol.epoch);
-    let fact = |(svol, info): &(&kura_controller::SvolStatus, &kura_controller::VolumeInfo)| Fact {
-        name: info.spec.name.clone(),
-        made_unix_s: svol.made_unix_s,
-        in_use: info.open > 0 || info.snapshots > 0,
-    };
-    let facts: Vec<Fact> = snapshots.iter().map(fact).collect();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let Plan { delete, make, replaced } = plan(schedule, &facts, now);
     // What keeps some from being deleted keeps no other from being made, nor the other way round.
     let mut deleted = delete_all(node, &delete).await;
     if let Some(name) = make {
