@@ -102,7 +102,7 @@ fn remove(jobs: &Jobs, name: &str, dry_run: bool, common: &Common) -> Result<()>
         });
     }
     let (job, place) = jobs.begin_removal(name)?;
-    let left = job.map_or(Ok(()), |job| forget_points(&job, common));
+    let left = job.map_or(Ok(()), |job| forget_points(&job, &place, common));
     jobs.remove(name, place)?;
     let said = left
         .as_ref()
@@ -114,20 +114,24 @@ fn remove(jobs: &Jobs, name: &str, dry_run: bool, common: &Common) -> Result<()>
     })
 }
 
-/// Deletes the points of a job's source, which nobody has use for without the job.
-fn forget_points(job: &Job, common: &Common) -> Result<()> {
-    of_volumes(job, common)?.map_or(Ok(()), |pair| waited_for(pair.forget()))
+/// Deletes the points of a job's source, which nobody has use for without the job, and what its runs left half done elsewhere.
+fn forget_points(job: &Job, place: &Place, common: &Common) -> Result<()> {
+    let (home, target, options) = (home(common), job.target()?, &job.options);
+    match &job.source {
+        Origin::Tree(_) => Ok(()),
+        Origin::Volume(volume) => waited_for(Pair::of(&home, volume, &target, options)?.forget()),
+        Origin::Bucket(bucket) => waited_for(bucket::Pair::of(&home, bucket, &target, options)?.forget(place.folder())),
+    }
 }
 
 /// The points of a job's source.
 fn points(job: &Job, common: &Common) -> Result<Vec<String>> {
-    of_volumes(job, common)?.map_or(Ok(Vec::new()), |pair| waited_for(pair.source_points()))
-}
-
-/// The volumes between which a job copies; none where it copies something else, which has no points.
-fn of_volumes(job: &Job, common: &Common) -> Result<Option<Pair>> {
-    let Origin::Volume(volume) = &job.source else { return Ok(None) };
-    Pair::of(&home(common), volume, &job.target()?, &job.options).map(Some)
+    let (home, target, options) = (home(common), job.target()?, &job.options);
+    match &job.source {
+        Origin::Tree(_) => Ok(Vec::new()),
+        Origin::Volume(volume) => waited_for(Pair::of(&home, volume, &target, options)?.source_points()),
+        Origin::Bucket(bucket) => waited_for(bucket::Pair::of(&home, bucket, &target, options)?.points()),
+    }
 }
 
 /// The kura that has the sources of volumes.

@@ -12,12 +12,14 @@ mod wire;
 use super::sites::Home;
 use crate::serve::s3::VOLUME;
 use anyhow::{Result, ensure};
-use carry::Run;
+use carry::{Run, passes};
 use futures::TryStreamExt;
+use futures::future::try_join_all;
 use kura_admin::{Client, NewSnapshots};
 use kura_replicate::bucket::{Carried, Step, is_others, next};
 use kura_replicate::volume::{is_own, point_name};
 use kura_replicate::{Failure, Options, Origin, Place, Progress, Summary, Target, Verified};
+use lists::twice;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 use store::Store;
@@ -100,20 +102,17 @@ impl Pair {
         let run = Run::new(self, bucket, target, options, progress, carried)?;
         progress.carry(0, 0, 1);
         let work = pairs.stream().try_for_each_concurrent(options.workers, async |(here, there)| {
-            let step = next(here.as_ref(), there.as_ref(), &run.carried());
-            let looked_at = here.as_ref().zip(there.as_ref()).filter(|_| options.recheck && step == Step::Keep);
-            let compared = match looked_at {
-                Some((here, there)) => self.differs(bucket, target, here, there).await?,
-                None => Compared::Alike,
-            };
-            let step = match (compared, &here) {
-                (Compared::Alike, _) => step,
-                (Compared::Unknown(why), Some(here)) => {
-                    run.fail(&here.key, why);
-                    return Ok(());
+            let mut step = next(here.as_ref(), there.as_ref(), &run.carried());
+            if let (Step::Keep, true, Some(here), Some(there)) = (step, options.recheck, &here, &there) {
+                match self.differs(bucket, target, here, there).await? {
+                    Compared::Alike => {}
+                    Compared::Differs(_) => step = Step::Carry,
+                    Compared::Unknown(why) => {
+                        run.fail(&here.key, why);
+                        return Ok(());
+                    }
                 }
-                _ => Step::Carry,
-            };
+            }
             match (step, here, there) {
                 (Step::Carry, Some(here), _) => run.carry(&here).await,
                 (Step::Delete, _, Some(there)) => run.delete(&there).await,
@@ -141,20 +140,19 @@ impl Pair {
 
     /// Does `work` with the name under which the bucket stays as it is now.
     async fn at_a_point<T>(&self, work: impl AsyncFnOnce(&str) -> Result<T>) -> Result<T> {
-        let (name, _) = self.bucket.split_once('@').unwrap_or((&self.bucket, ""));
-        let is_there = self.source.buckets().await?.iter().any(|bucket| bucket.name == name);
+        let name = &self.bucket;
+        // The snapshot may have it though it is gone.
+        if name.contains('@') {
+            return work(name).await;
+        }
+        let is_there = self.source.buckets().await?.iter().any(|bucket| bucket.name == *name);
         ensure!(
             is_there,
             "the source bucket:{name}: there is no such bucket: `kura bucket list` shows those there are"
         );
-        if name != self.bucket {
-            return work(&self.bucket).await;
-        }
         // A run that was killed leaves its own.
-        for left in self.source.snapshots(Some(VOLUME)).await? {
-            if left.name.split_once('@').is_some_and(|(_, own)| is_own(self.id, own)) {
-                self.drop_snapshot(&left.name).await;
-            }
+        for left in self.points().await? {
+            self.drop_snapshot(&left).await;
         }
         let point = point_name(self.id, SystemTime::now());
         let snapshot = format!("{VOLUME}@{point}");
@@ -162,6 +160,31 @@ impl Pair {
         let done = work(&format!("{name}@{point}")).await;
         self.drop_snapshot(&snapshot).await;
         done
+    }
+
+    /// The snapshots that its runs left, by their names.
+    pub async fn points(&self) -> Result<Vec<String>> {
+        let all = self.source.snapshots(Some(VOLUME)).await?.into_iter().map(|snapshot| snapshot.name);
+        let is_ours = |name: &String| name.split_once('@').is_some_and(|(_, own)| is_own(self.id, own));
+        Ok(all.filter(is_ours).collect())
+    }
+
+    /// Deletes what its runs left here and, as far as it is to be had, what they began at the target: no run follows that would,
+    /// so a snapshot that stays is an error. `folder` is their job's.
+    pub async fn forget(&self, folder: &Path) -> Result<()> {
+        let points = self.points().await?;
+        let deleted = try_join_all(points.iter().map(async |point| {
+            // What was read for a run that was killed may not be let go yet.
+            twice(async || self.source.delete_snapshot(point, false).await, passes).await
+        }));
+        let deleted = deleted.await;
+        for upload in Carried::open(folder)?.uploads() {
+            if self.target.abort((&upload.key, &upload.id)).await.is_err() {
+                break;
+            }
+        }
+        deleted?;
+        Ok(())
     }
 
     async fn drop_snapshot(&self, snapshot: &str) {

@@ -6,7 +6,7 @@
 use super::told::wire;
 use crate::serve::data::DataDir;
 use kura_admin::ReplicationJob;
-use kura_replicate::{Error, Jobs, Standing};
+use kura_replicate::{Error, Jobs, Origin, Standing};
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
@@ -21,6 +21,8 @@ use tokio::time::interval;
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a job that left nothing to tell is let alone, if its schedule does not say less.
 pub const AGAIN: Duration = Duration::from_mins(1);
+/// Copies of buckets under way at once: each reads a snapshot of the object store, of which S3 has few open, and clients some of them.
+const BUCKETS: usize = 3;
 /// This program, even where its file was replaced by another version.
 const SELF: &str = "/proc/self/exe";
 
@@ -159,11 +161,11 @@ impl ReplicationJobs {
                 }
             }
             resting.retain(|_, until| *until > Instant::now());
-            for standing in standings.iter().filter(|standing| due.contains(&standing.name)) {
+            let under_way = |standing: &&Standing| is_of_bucket(standing) && runs.contains_key(&standing.name);
+            let places = BUCKETS.saturating_sub(standings.iter().filter(under_way).count());
+            let wait = |name: &String| due.contains(name) && !resting.contains_key(name);
+            for standing in next(standings.iter().filter(|standing| wait(&standing.name)).collect(), places) {
                 let name = &standing.name;
-                if resting.contains_key(name) {
-                    continue;
-                }
                 match self.begin(name) {
                     Ok(child) => drop(runs.insert(name.clone(), Run { child, before: begun(standing) })),
                     Err(error) => {
@@ -228,6 +230,21 @@ pub fn end_at_eof() {
     });
 }
 
+fn is_of_bucket(standing: &Standing) -> bool {
+    matches!(standing.job.source, Origin::Bucket(_))
+}
+
+/// Which of those whose time has come begin: who waited longest goes first, and so many copies of buckets do.
+fn next(mut waiting: Vec<&Standing>, mut places: usize) -> Vec<&Standing> {
+    waiting.sort_by_key(|standing| begun(standing));
+    waiting.retain(|standing| {
+        let has_place = !is_of_bucket(standing) || places > 0;
+        places -= usize::from(has_place && is_of_bucket(standing));
+        has_place
+    });
+    waiting
+}
+
 /// How long a job is let alone after a run that left nothing.
 pub fn rest(standing: &Standing) -> Duration {
     standing.job.every.map_or(AGAIN, |every| every.min(AGAIN))
@@ -260,7 +277,7 @@ fn warn(name: &str, failed: Option<u64>, cause: String, told: &mut BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kura_replicate::{Job, Options, Origin};
+    use kura_replicate::{Job, Options, Summary};
 
     #[test]
     fn a_job_is_neither_due_nor_failing_while_its_runs_would_be_refused() {
@@ -287,5 +304,31 @@ mod tests {
         jobs.write("job", &Job { failed_over: true, ..job }).unwrap();
         all.find_lost(&all.standings().0);
         assert_eq!(is_complete(), None);
+    }
+
+    #[test]
+    fn who_waited_longest_begins_and_few_copies_of_buckets_are_under_way() {
+        let target = "http://host/copy".to_owned();
+        let standing = |name: &str, source: &str, began_s: Option<u64>| {
+            let source = Origin::from(source.to_owned());
+            let at = |began_s| SystemTime::UNIX_EPOCH + Duration::from_secs(began_s);
+            let last = began_s.map(|began_s| Summary::begun(&source, &target.parse().unwrap(), at(began_s)));
+            let (target, options) = (target.clone(), Options::default());
+            let job = Job { source, target, every: None, rpo: None, failed_over: false, removing: false, options };
+            Standing { name: name.to_owned(), job, recovery_point: None, age_s: None, is_late: false, last }
+        };
+        let all = [
+            standing("a", "bucket:a", Some(9)),
+            standing("b", "bucket:b", Some(7)),
+            standing("c", "bucket:c@monday", Some(8)),
+            standing("d", "bucket:d", None),
+            standing("tree", "/tree", Some(10)),
+        ];
+        let begin = |places| -> Vec<&str> {
+            next(all.iter().collect(), places).iter().map(|standing| standing.name.as_str()).collect()
+        };
+        assert_eq!(begin(BUCKETS), ["d", "b", "c", "tree"]);
+        assert_eq!(begin(1), ["d", "tree"]);
+        assert_eq!(begin(0), ["tree"]);
     }
 }

@@ -223,6 +223,30 @@ fn a_server_keeps_a_bucket_by_its_schedule() {
     });
 }
 
+#[test]
+fn a_job_that_is_removed_leaves_nothing_half_done() {
+    let (here, there) = (Home::new(), Home::new());
+    let (_source, target) = (here.serve(), there.serve());
+    let (to, key) = begin(&here, &there, &target);
+    let add = ["replicate", "add", "photos", "bucket:photos", &to, "--target-credentials", "credentials"];
+    here.ok(&[&add[..], &["--every", "1s", "--bandwidth", "512K"]].concat());
+    let uploads = here.data().join("replicate/photos/uploads");
+    eventually(Duration::from_mins(1), "an upload in parts is under way", || uploads.exists());
+    let would = here.ok(&["replicate", "remove", "photos", "--dry-run"]);
+    assert!(would.contains("delete objects@replica-"), "{would}");
+    here.ok(&["replicate", "remove", "photos"]);
+    assert_eq!(json(&here, &["snapshot", "list", "objects"]), Value::Array(Vec::new()), "no snapshot is left");
+    let mut aws = client("/usr/bin/aws", &target, &key);
+    let list = ["--endpoint-url", &url(&target), "s3api", "list-multipart-uploads", "--bucket", "copy"];
+    assert!(!ok(aws.args(list)).contains("UploadId"), "no upload is left");
+
+    // A snapshot has the bucket though it is gone.
+    here.ok(&["snapshot", "create", "objects@monday"]);
+    here.ok(&["bucket", "delete", "photos", "--force"]);
+    let adopt = ["replicate", "run", "bucket:photos@monday", &to, "--target-credentials", "credentials", "--adopt"];
+    assert_eq!(counts(&json(&here, &adopt))[0], KEYS.len() as u64 + 1);
+}
+
 /// One that needs no server, and would go on without it.
 #[test]
 fn a_run_of_the_schedule_ends_with_its_server_also_where_that_is_killed() {

@@ -369,12 +369,16 @@ fn md5_of(etag: &str) -> Option<[u8; 16]> {
 /// What a source's error is to an object.
 pub fn of_source(error: ClientError) -> Why {
     match error {
-        ClientError::Refused(problem) if matches!(problem.kind, ProblemKind::Retry | ProblemKind::Busy) => {
-            Why::Passing(format!("the source: {problem}"))
-        }
+        error if passes(&error) => Why::Passing(format!("the source: {error}")),
         ClientError::Refused(problem) => Why::Object(format!("the source: {problem}")),
         error => Why::Run(error.into()),
     }
+}
+
+/// Whether a source that says this may say something else when it is asked again.
+pub fn passes(error: &ClientError) -> bool {
+    let passing = [ProblemKind::Retry, ProblemKind::Busy];
+    matches!(error, ClientError::Refused(problem) if passing.contains(&problem.kind))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What both sides have, in the order of keys.
 
 use super::Pair;
+use super::carry::passes;
 use super::store::Store;
 use super::wire::{Answered, Trouble};
 use anyhow::{Result, anyhow, bail};
@@ -87,7 +88,7 @@ async fn peek<'l, T>(list: &'l mut List<'_, T>) -> Result<Option<&'l T>> {
 fn source_list<'a>(client: &'a Client, bucket: &'a str) -> impl futures::Stream<Item = Result<Here>> + 'a {
     let pages = stream::try_unfold(Some(ObjectQuery::default()), async |query| {
         let Some(query) = query else { return Ok(None) };
-        let page = client.objects(bucket, &query).await?;
+        let page = twice(async || client.objects(bucket, &query).await, passes).await?;
         let next = page.next.map(|after| ObjectQuery { after: Some(after), ..query });
         let here = page.objects.into_iter().filter(|object| !object.delete_marker).map(|object| Ok(here(object)));
         anyhow::Ok(Some((stream::iter(here.collect::<Vec<_>>()), next)))

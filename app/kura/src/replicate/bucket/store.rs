@@ -296,17 +296,26 @@ fn place(target: &Target, region: &str) -> Result<(String, UrlStyle, String)> {
     }
 }
 
-/// The first access key of a file like `~/.aws/credentials`.
+/// The first access key of a file like `~/.aws/credentials`: all of it is of one profile.
 fn from_file(path: &Path) -> Result<Credentials> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let field = |name: &str| {
-        let lines = text.lines().filter_map(|line| line.split_once('='));
-        lines.map(|(key, value)| (key.trim(), value.trim())).find(|(key, _)| *key == name).map(|(_, value)| value)
+    first_key(&text).with_context(|| {
+        format!(
+            "{}: write aws_access_key_id = ... and aws_secret_access_key = ... into it, a line each",
+            path.display()
+        )
+    })
+}
+
+fn first_key(text: &str) -> Option<Credentials> {
+    let field = |profile: &str, name: &str| {
+        let mut lines = profile.lines().filter_map(|line| line.split_once('='));
+        lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
     };
-    let (Some(id), Some(secret)) = (field("aws_access_key_id"), field("aws_secret_access_key")) else {
-        bail!("{}: write aws_access_key_id = ... and aws_secret_access_key = ... into it, a line each", path.display());
-    };
-    Ok(match field("aws_session_token") {
+    let mut profiles = text.split("\n[").map(|profile| (profile, field(profile, "aws_access_key_id")));
+    let (profile, id) = profiles.find_map(|(profile, id)| Some((profile, id?)))?;
+    let secret = field(profile, "aws_secret_access_key")?;
+    Some(match field(profile, "aws_session_token") {
         Some(token) => Credentials::new_with_token(id, secret, token),
         None => Credentials::new(id, secret),
     })
@@ -416,5 +425,20 @@ mod tests {
         let text = "<Error><Code>NoSuchKey</Code><Message>a &amp; b\nc</Message></Error>";
         assert_eq!(told("NoSuchKey", text), "NoSuchKey: a & b c");
         assert_eq!(told("NoSuchBucket", "<Message></Message>"), "NoSuchBucket");
+    }
+
+    #[test]
+    fn a_key_is_of_one_profile() {
+        let told = |text: &str| first_key(text).map(|key| (key.secret().to_owned(), key.token().map(str::to_owned)));
+        let (session, own) =
+            ("[s]\naws_session_token = t\n", "[a]\naws_access_key_id=A\r\naws_secret_access_key = x=\n");
+        let other = "[b]\naws_access_key_id = B\naws_secret_access_key = y\naws_session_token = t\n";
+        let plain = Some(("x=".to_owned(), None));
+        assert_eq!(told(&format!("{session}{own}region = r\n{other}")), plain);
+        assert_eq!(told(&format!("{own}\n{other}")), plain);
+        assert_eq!(told(own.trim_start_matches("[a]\n")), plain);
+        assert_eq!(told(other), Some(("y".to_owned(), Some("t".to_owned()))));
+        assert_eq!(told(&format!("[a]\naws_access_key_id = A\n{other}")), None);
+        assert_eq!(told(session), None);
     }
 }
