@@ -9,7 +9,7 @@ use crate::meta::{EXPIRES, REDIRECT, TAGGING, etag, kept_headers, timestamp, ver
 use crate::multipart::store_part;
 use crate::past::bucket_of;
 use crate::problem::{problem, unsupported};
-use crate::put::{Guard, Target, commit, refuse_unsupported};
+use crate::put::{Guard, Target, commit};
 use crate::service::Service;
 use crate::tags;
 use kura_object::{Attributes, Stat};
@@ -71,7 +71,6 @@ impl Service {
     pub(crate) async fn copy(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
         let guard = Guard::of_headers(&request.headers)?;
         let input = request.input;
-        refuse_unsupported!(input)?;
         let replaces_head = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str), "metadata")?;
         let replaces_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str), "tagging")?;
         let bucket = self.directory.bucket(&input.bucket).await?;

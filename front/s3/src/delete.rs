@@ -3,8 +3,7 @@
 use crate::bucket::Versioning;
 use crate::directory::now_ms;
 use crate::meta::{version_id, which};
-use crate::problem::{problem, refusal};
-use crate::put::refuse;
+use crate::problem::{problem, refusal, unsupported};
 use crate::service::Service;
 use kura_object::{Batch, Changed, PartitionId, Store, Which};
 use s3s::dto::{
@@ -15,7 +14,6 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 /// Keys that one request may delete, as in S3.
 const KEYS_LIMIT: usize = 1000;
-const CONDITIONAL: &str = "deleting under a condition";
 
 /// Adds what deleting means to a batch: of one version for good, else as [`crate::bucket::Bucket::versioning_now`] says.
 pub(crate) fn delete(batch: &mut Batch, bucket: PartitionId, versioning: Versioning, key: &[u8], version: Which) {
@@ -24,6 +22,10 @@ pub(crate) fn delete(batch: &mut Batch, bucket: PartitionId, versioning: Version
         (Which::Latest, versioning) => batch.mark(bucket, key, now_ms(), versioning.adds()),
         (version, _) => batch.remove(bucket, key, version),
     };
+}
+
+fn refuse_if(is_conditional: bool) -> S3Result<()> {
+    if is_conditional { Err(unsupported("deleting under a condition")) } else { Ok(()) }
 }
 
 /// What a client is told of a deletion: the version, and whether that is a delete marker.
@@ -41,7 +43,7 @@ impl Service {
         let input = request.input;
         let is_conditional =
             input.if_match.is_some() || input.if_match_size.is_some() || input.if_match_last_modified_time.is_some();
-        refuse(&[(CONDITIONAL, is_conditional)])?;
+        refuse_if(is_conditional)?;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let version = which(input.version_id.as_deref())?;
         let way = bucket.way().clone();
@@ -80,7 +82,7 @@ impl Service {
             let asked = (object.key.as_str(), object.version_id.is_some());
             let may = self.directory.check(request.credentials.as_ref(), &bucket.name, "DeleteObject", asked);
             let is_conditional = object.e_tag.is_some() || object.size.is_some() || object.last_modified_time.is_some();
-            let may = may.and_then(|()| refuse(&[(CONDITIONAL, is_conditional)]));
+            let may = may.and_then(|()| refuse_if(is_conditional));
             match may.and_then(|()| which(object.version_id.as_deref())) {
                 Ok(version) => wanted.push((object, version)),
                 Err(error) => errors.push(told(&object, &error)),

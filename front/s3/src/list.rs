@@ -59,8 +59,10 @@ pub(crate) fn count(items: usize) -> i32 {
 }
 
 /// Whom everything belongs to: keys are no accounts.
+pub(crate) const OWNER: &str = "kura";
+
 pub(crate) fn owner() -> Owner {
-    Owner { display_name: Some("kura".to_owned()), id: Some("kura".to_owned()) }
+    Owner { display_name: Some(OWNER.to_owned()), id: Some(OWNER.to_owned()) }
 }
 
 /// Where a page begins, as a client carries it to the next request.

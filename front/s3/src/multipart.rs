@@ -10,7 +10,7 @@
 pub(crate) mod parts;
 pub(crate) mod turns;
 
-use crate::body::digest::{Digest, said};
+use crate::body::digest::{Digest, Said};
 use crate::body::take_in::{Incoming, length_of, refuse_framed, take_in};
 use crate::bucket::sweep::{PARTS, remove_lost};
 use crate::bucket::{Bucket, Home};
@@ -18,7 +18,7 @@ use crate::checksums::{said_checksums, show_checksums};
 use crate::directory::{Directory, now_ms};
 use crate::meta::{self, etag, kept_headers};
 use crate::problem::{problem, refusal};
-use crate::put::{Guard, Stored, Target, committed, of_commit, refuse_unsupported};
+use crate::put::{Guard, Stored, Target, committed, of_commit};
 use crate::service::Service;
 use crate::tags;
 use kura_block::{Kind, Result};
@@ -235,7 +235,6 @@ impl Service {
         request: S3Request<CreateMultipartUploadInput>,
     ) -> Answer<CreateMultipartUploadOutput> {
         let input = request.input;
-        refuse_unsupported!(input)?;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let mut attributes = kept_headers!(input)?;
         attributes.extend(tags::of_header(input.tagging.as_ref())?);
@@ -284,7 +283,7 @@ impl Service {
     pub(crate) async fn put_part(&self, mut request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
         check_number(request.input.part_number)?;
         refuse_framed(&request.headers, request.trailing_headers.as_ref())?;
-        let mut said = said!(request);
+        let mut said = Said::of_request(&request.headers, request.trailing_headers.take());
         let length = length_of(&request.headers, request.input.content_length);
         let input = request.input;
         let bucket = self.directory.bucket(&input.bucket).await?;

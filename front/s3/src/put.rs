@@ -1,6 +1,6 @@
 //! Storing an object.
 
-use crate::body::digest::{Digest, Digested, said};
+use crate::body::digest::{Digest, Digested, Said};
 use crate::body::take_in::{Incoming, length_of, refuse_framed, take_in};
 use crate::bucket::{Bucket, Versioning};
 use crate::checksums::show_checksums;
@@ -15,34 +15,6 @@ use kura_block::Kind;
 use kura_object::{Attributes, Batch, Condition, Content, Put, Stat, Store, Which};
 use s3s::dto::{ETagCondition, PutObjectInput, PutObjectOutput};
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
-
-/// Refuses what an input asks for and is not supported: it would be stored otherwise than the client believes.
-macro_rules! refuse_unsupported {
-    ($input:expr) => {{
-        let input = &$input;
-        let acl = input.acl.as_ref().map(|acl| acl.as_str());
-        $crate::put::refuse(&[
-            (
-                "an ACL other than private",
-                acl.is_some_and(|acl| !["private", "bucket-owner-full-control"].contains(&acl)),
-            ),
-            (
-                "a storage class other than STANDARD",
-                input.storage_class.as_ref().is_some_and(|class| class.as_str() != "STANDARD"),
-            ),
-        ])
-    }};
-}
-
-pub(crate) use refuse_unsupported;
-
-/// An error that names the first of these that is asked for.
-pub(crate) fn refuse(asked: &[(&str, bool)]) -> S3Result<()> {
-    match asked.iter().find(|(_, asked)| *asked) {
-        Some((what, _)) => Err(unsupported(what)),
-        None => Ok(()),
-    }
-}
 
 /// What must hold of the object that is there already.
 #[derive(Clone, Default)]
@@ -159,10 +131,8 @@ pub(crate) async fn committed(store: &Store, batch: Batch, guard: &Guard) -> S3R
 
 impl Service {
     pub(crate) async fn put(&self, mut request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
-        refuse_unsupported!(request.input)?;
-        refuse(&[("writing at an offset", request.input.write_offset_bytes.is_some())])?;
         refuse_framed(&request.headers, request.trailing_headers.as_ref())?;
-        let said = said!(request);
+        let said = Said::of_request(&request.headers, request.trailing_headers.take());
         let length = length_of(&request.headers, request.input.content_length);
         let input = request.input;
         let mut attributes = kept_headers!(input)?;

@@ -41,9 +41,6 @@ impl S3 for Service {
         if input.object_lock_enabled_for_bucket == Some(true) {
             return Err(unsupported("object lock"));
         }
-        if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
-            return Err(unsupported("an ACL other than private"));
-        }
         let name = input.bucket;
         self.directory.create_bucket(&name).await.map_err(|error| match error.kind() {
             Kind::Exists => problem(S3ErrorCode::BucketAlreadyOwnedByYou, error.to_string()),

@@ -24,34 +24,8 @@ pub(crate) struct Said {
     pub trailers: Option<TrailingHeaders>,
 }
 
-/// What a request says of its body, by the names of S3's inputs.
-macro_rules! said {
-    ($request:expr) => {{
-        let request = &mut $request;
-        $crate::body::digest::Said {
-            md5: request.input.content_md5.take(),
-            checksum: $crate::checksums::said_checksums!(request.input),
-            algorithm: $crate::body::digest::announced(
-                &request.headers,
-                request.input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()),
-            ),
-            owed: $crate::body::digest::owed(&request.headers),
-            trailers: request.trailing_headers.take(),
-        }
-    }};
-}
-pub(crate) use said;
-
-/// The algorithm of the checksum in the trailer, or the one that is asked for: of what SDKs say of it, s3s reads nothing.
-pub(crate) fn announced(headers: &HeaderMap, asked: Option<&str>) -> Option<String> {
-    let owed = owed(headers);
-    let by_sdk = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok());
-    let named = owed.first().and_then(|name| name.strip_prefix(CHECKSUM)).or(asked).or(by_sdk)?;
-    Some(named.to_ascii_lowercase())
-}
-
 /// The checksums that a request's head announces for its trailer.
-pub(crate) fn owed(headers: &HeaderMap) -> Vec<String> {
+fn owed(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all("x-amz-trailer").iter().filter_map(|value| value.to_str().ok());
     let names = values.flat_map(|value| value.split(',')).map(|name| name.trim().to_ascii_lowercase());
     names.filter(|name| name.starts_with(CHECKSUM)).collect()
@@ -72,6 +46,17 @@ pub(crate) struct Digested {
 }
 
 impl Said {
+    /// What a request says of its body, in its head and in what comes behind the body.
+    pub fn of_request(headers: &HeaderMap, trailers: Option<TrailingHeaders>) -> Self {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let owed = owed(headers);
+        let announced = owed.first().and_then(|name| name.strip_prefix(CHECKSUM));
+        // Of what SDKs ask for, s3s reads nothing.
+        let asked = || text("x-amz-checksum-algorithm").or_else(|| text("x-amz-sdk-checksum-algorithm"));
+        let algorithm = announced.or_else(asked).map(str::to_ascii_lowercase);
+        Self { algorithm, owed, trailers, ..Self::of_headers(headers) }
+    }
+
     /// What a request's head says of its body, apart from checksums in its trailer.
     pub fn of_headers(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
