@@ -44,7 +44,7 @@ impl Service {
 
     async fn open_source(&self, source: &Source, conditions: Conditions, range: Option<Range>) -> S3Result<Opened> {
         let which = which(source.version.as_deref())?;
-        let choose = move |stat: &Stat, attributes: &Attributes| {
+        let choose = move |stat: &Stat, attributes: Option<&Attributes>| {
             // A copy is no browser's question: what is not modified is a condition that does not hold.
             conditions.check(stat, attributes).map_err(|error| match error.code() {
                 S3ErrorCode::NotModified => crate::put::precondition_failed("a condition on the source"),

@@ -6,6 +6,7 @@ use crate::body::unread::watch;
 use crate::directory::Directory;
 use crate::get::{forget_odd_range, say_part};
 use crate::meters;
+use crate::past::bucket_of;
 use crate::problem::unsupported;
 use crate::query;
 use crate::signed;
@@ -63,21 +64,22 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             request.extensions_mut().insert(document.clone());
             let uri = request.uri().clone();
             forget_odd_range(request.headers_mut(), &uri);
+            let range = request.headers().get(header::RANGE).cloned();
             let mut lifted =
                 || signed::lift(request.headers_mut(), &uri).and_then(|()| unwelcome::check(request.headers()));
             let mut answer = if let Some(refusal) = refusal.or_else(|| lifted().err()) {
                 // Unread.
                 drop(request);
                 refusal.to_http_response().map_err(|error| HttpError::new(error.into()))?
-            } else if is_copy(&request) {
+            } else if takes_long(&request) {
                 // What it came to is known when it has ended, which may be long after its answer began.
                 let meter = meter.take();
-                let copied = async move {
+                let done = async move {
                     let answer = service.call(request).await?;
                     note(meter, &answer);
                     Ok(answer)
                 };
-                kept_alive(Box::pin(copied.in_current_span())).await?
+                kept_alive(Box::pin(done.in_current_span())).await?
             } else {
                 service.call(request).await?
             };
@@ -87,7 +89,7 @@ impl hyper::service::Service<Request<Incoming>> for Cors {
             if let Some(rest) = rest {
                 rest.settle(&mut answer).await;
             }
-            say_part(&method, &mut answer);
+            say_part(&method, range.as_ref(), &mut answer);
             note(meter, &answer);
             if let (Some(rules), Some(origin)) = (rules, origin)
                 && let Some(rule) = matching(&rules, &origin, method.as_str(), None)
@@ -104,7 +106,8 @@ impl Cors {
     fn rules(&self, path: &str) -> Option<CORSConfiguration> {
         let name = path.trim_start_matches('/').split('/').next()?;
         let name = percent_decode_str(name).decode_utf8().ok()?;
-        self.directory.find(&name)?.cors.clone()
+        // A snapshot's bucket is asked by whom the bucket is.
+        self.directory.find(bucket_of(&name))?.cors.clone()
     }
 }
 
@@ -123,9 +126,14 @@ fn refused<B>(request: &Request<B>) -> Option<S3Error> {
     checked.and_then(|()| signed::check_listed(request.headers(), request.uri())).err()
 }
 
-/// True for what takes as long as the object is large, without a word from the client meanwhile.
-fn is_copy<B>(request: &Request<B>) -> bool {
-    request.method() == Method::PUT && request.headers().contains_key("x-amz-copy-source")
+/// True for what takes as long as the object is large, or has parts, without a word from the client meanwhile: copies, and uploads that
+/// are completed.
+fn takes_long<B>(request: &Request<B>) -> bool {
+    match *request.method() {
+        Method::PUT => request.headers().contains_key("x-amz-copy-source"),
+        Method::POST => query::value(request.uri().query().unwrap_or_default(), "uploadId").is_some(),
+        _ => false,
+    }
 }
 
 /// True when a browser's form is sent, to whatever path and with whatever query: s3s takes each for one, and has all of it in

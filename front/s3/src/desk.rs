@@ -13,7 +13,7 @@ use crate::directory::{Directory, no_such_bucket, not_empty};
 use crate::get::{Opened, open};
 use crate::list::{of_token, token};
 use crate::meta::{etag, keep, version_id, which};
-use crate::multipart::UPLOAD;
+use crate::multipart::OF_UPLOAD;
 use crate::past::split;
 use crate::problem::from_s3;
 use crate::put::{Guard, Target, commit};
@@ -128,7 +128,7 @@ impl Desk {
         let found = known.way().ask(look).await;
         let (stat, attributes) = found.map_err(|error: Error| of_object(error, bucket, key, version))?;
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
-        let shown = attributes.into_iter().filter(|(name, _)| name != UPLOAD);
+        let shown = attributes.into_iter().filter(|(name, _)| !name.starts_with(OF_UPLOAD));
         Ok((entry(key, &stat), shown.map(|(name, value)| (name, text(value))).collect()))
     }
 
@@ -164,15 +164,9 @@ impl Desk {
         range: Option<Range<u64>>,
     ) -> Result<(Entry, impl Stream<Item = std::result::Result<Bytes, s3s::StdError>> + Send + 'static)> {
         let (known, which) = (self.bucket(bucket).await?, which(version).map_err(from_s3)?);
-        let id = known.id;
-        // Also says `Missing` in the desk's own words.
-        let name = key.as_bytes().to_vec();
-        let look = async move |store: Store| store.stat(id, &name, which).await;
-        let stat = known.way().ask(look).await;
-        stat.map_err(|error: Error| of_object(error, bucket, key, version))?;
-        let choose = move |stat: &Stat, _: &Attributes| Ok(range.clone().unwrap_or(0..stat.size_bytes));
-        let opened = open(&known, key.as_bytes().to_vec(), which, choose).await;
-        let opened: Opened = opened.map_err(from_s3)?;
+        let choose = move |stat: &Stat, _: Option<&Attributes>| Ok(range.clone().unwrap_or(0..stat.size_bytes));
+        let opened = open(&known, key.as_bytes().to_vec(), which, choose).await.map_err(from_s3);
+        let opened: Opened = opened.map_err(|error| of_object(error, bucket, key, version))?;
         Ok((entry(key, &opened.stat), opened.into_body()))
     }
 

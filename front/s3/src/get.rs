@@ -4,7 +4,8 @@ use crate::bucket::Bucket;
 use crate::checksums::show_checksums;
 use crate::meta::{checksum, checksum_type, etag, parts_count, show_headers, timestamp, version_id, which};
 use crate::meters;
-use crate::problem::{of_object, problem, refusal, stopped, unsupported};
+use crate::multipart::{check_number, sizes};
+use crate::problem::{custom, of_object, problem, refusal, stopped, unsupported};
 use crate::put::precondition_failed;
 use crate::service::Service;
 use crate::signed::covers;
@@ -28,6 +29,8 @@ use tokio::sync::mpsc;
 
 /// Pieces of up to 1 MiB that are read ahead of the socket.
 const AHEAD: usize = 2;
+/// What a `Content-Range` says before the size of an object that does not have the range.
+const NONE_OF: &str = "bytes */";
 
 /// What must hold of an object to be read: names as S3 has them.
 #[derive(Clone, Default)]
@@ -41,7 +44,7 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     /// Whether they hold, in the order of RFC 9110; times count in whole seconds.
-    pub fn check(&self, stat: &Stat, attributes: &Attributes) -> S3Result<()> {
+    pub fn check(&self, stat: &Stat, attributes: Option<&Attributes>) -> S3Result<()> {
         let tag = etag(&stat.tag);
         let is = |condition: &ETagCondition| condition.as_etag().is_none_or(|wanted| wanted.value() == tag.value());
         let modified = timestamp(stat.modified_ms / 1000 * 1000);
@@ -60,11 +63,13 @@ impl Conditions {
 }
 
 /// Says with it what a cache is to know, as RFC 9110 has it.
-fn not_modified(stat: &Stat, attributes: &Attributes) -> S3Error {
+fn not_modified(stat: &Stat, attributes: Option<&Attributes>) -> S3Error {
     let mut headers = HeaderMap::new();
     headers.extend(etag(&stat.tag).to_http_header().ok().map(|tag| (header::ETAG, tag)));
     for name in [header::CACHE_CONTROL, header::EXPIRES] {
-        let said = attributes.get(name.as_str()).and_then(|value| HeaderValue::from_bytes(value).ok());
+        let said = attributes
+            .and_then(|attributes| attributes.get(name.as_str()))
+            .and_then(|value| HeaderValue::from_bytes(value).ok());
         headers.extend(said.map(|value| (name, value)));
     }
     let mut error = S3Error::new(S3ErrorCode::NotModified);
@@ -88,19 +93,20 @@ impl Opened {
     }
 }
 
-/// Opens a version, begins to read what `choose` says of it, and goes on ahead of whoever takes it.
+/// Opens a version, begins to read what `choose` says of it, and goes on ahead of whoever takes it. It is asked before its attributes
+/// are known, too, and may not say less then.
 pub(crate) async fn open<C>(bucket: &Bucket, key: Vec<u8>, which: Which, choose: C) -> S3Result<Opened>
 where
-    C: Fn(&Stat, &Attributes) -> S3Result<std::ops::Range<u64>> + Send + 'static,
+    C: Fn(&Stat, Option<&Attributes>) -> S3Result<std::ops::Range<u64>> + Send + 'static,
 {
     let (head, opened) = tokio::sync::oneshot::channel();
     let partition = bucket.id;
     let read = async move |store: Store| {
         let begun = async {
             // So that the first bytes are on their way while the attributes are read; only a refusal shows those.
-            let wanted = |stat: &Stat| choose(stat, &Attributes::new()).unwrap_or(0..0);
+            let wanted = |stat: &Stat| choose(stat, None).unwrap_or(0..0);
             let mut reader = found(&store, partition, &key, which, wanted).await?;
-            let range = choose(&reader.stat, &reader.attributes)?;
+            let range = choose(&reader.stat, Some(&reader.attributes))?;
             reader.range(range.clone()).map_err(refusal)?;
             let first = reader.next().await.map_err(refusal)?;
             Ok((reader, range, first))
@@ -225,14 +231,58 @@ impl ByteStream for Outgoing {
     }
 }
 
-/// The range of an object that is asked for.
-fn chosen(range: Option<Range>, stat: &Stat) -> S3Result<std::ops::Range<u64>> {
-    match range {
-        None => Ok(0..stat.size_bytes),
-        // Of nothing, no byte is the last.
-        Some(_) if stat.size_bytes == 0 => Err(S3ErrorCode::InvalidRange.into()),
-        Some(range) => Ok(range.check(stat.size_bytes)?),
+/// What of an object is asked for.
+#[derive(Clone)]
+struct Wanted {
+    range: Option<Range>,
+    if_range: Option<HeaderValue>,
+    /// A part by its number.
+    part: Option<i32>,
+}
+
+impl Wanted {
+    fn new(range: Option<Range>, part: Option<i32>, headers: &HeaderMap) -> S3Result<Self> {
+        part.map_or(Ok(()), check_number)?;
+        if range.is_some() && part.is_some() {
+            return Err(problem(S3ErrorCode::InvalidRequest, "a range and a part's number do not go together"));
+        }
+        Ok(Self { range, if_range: headers.get(header::IF_RANGE).cloned(), part })
     }
+
+    /// The bytes that are asked for, where these are not all, or the only part.
+    fn of(&self, stat: &Stat, attributes: Option<&Attributes>) -> S3Result<Option<std::ops::Range<u64>>> {
+        if let Some(number) = self.part {
+            // An empty one has no first byte that could be named.
+            return Ok(Some(part(number, stat, attributes)?).filter(|part| !part.is_empty()));
+        }
+        let Some(range) = applied(self.range, self.if_range.as_ref(), stat) else { return Ok(None) };
+        // Of nothing, no byte is the last.
+        let found = range.check(stat.size_bytes).ok().filter(|_| stat.size_bytes > 0);
+        found.map(Some).ok_or_else(|| unsatisfiable(stat))
+    }
+}
+
+/// A range that the object does not have; its size is in the answer's head, by which [`say_part`] tells it.
+fn unsatisfiable(stat: &Stat) -> S3Error {
+    let mut error = S3Error::new(S3ErrorCode::InvalidRange);
+    let size = format!("{NONE_OF}{}", stat.size_bytes).parse().ok();
+    error.set_headers(size.map(|size| (header::CONTENT_RANGE, size)).into_iter().collect());
+    error
+}
+
+/// The bytes of a part of an object; all, where it is not known yet which they are.
+fn part(number: i32, stat: &Stat, attributes: Option<&Attributes>) -> S3Result<std::ops::Range<u64>> {
+    let all = 0..stat.size_bytes;
+    let found = match (parts_count(&stat.tag), attributes) {
+        (None, _) => (number == 1).then_some(all),
+        (Some(_), None) => Some(all),
+        (Some(_), Some(attributes)) => {
+            let unknown = || unsupported("reading a part of an object whose parts' sizes are not known");
+            sizes::part(sizes::of(attributes).ok_or_else(unknown)?, number.cast_unsigned().into())
+        }
+    };
+    let text = "The requested partnumber is not satisfiable";
+    found.ok_or_else(|| custom("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, text))
 }
 
 /// What is read of the range that is asked for: all, where `If-Range` names another state of the object.
@@ -258,16 +308,20 @@ pub(crate) fn forget_odd_range(headers: &mut HeaderMap, uri: &Uri) {
     }
 }
 
-/// Says of an answer without a body what one with it does: that it is of a part of the object. s3s says so of the other alone.
-pub(crate) fn say_part(method: &Method, answer: &mut HttpResponse) {
-    let is_part = answer.headers().contains_key(header::CONTENT_RANGE);
-    if method == Method::HEAD && answer.status() == StatusCode::OK && is_part {
+/// Says in an answer what s3s does not: in one without a body, that it is of a part of the object; and how long an object is that does
+/// not have the range that was asked for, by which some clients find out that it is empty.
+pub(crate) fn say_part(method: &Method, range: Option<&HeaderValue>, answer: &mut HttpResponse) {
+    let Some(told) = answer.headers().get(header::CONTENT_RANGE).and_then(|told| told.to_str().ok()) else { return };
+    if let (Some(size), Some(range)) = (told.strip_prefix(NONE_OF), range.and_then(|range| range.to_str().ok())) {
+        let text = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>InvalidRange</Code><Message>The requested range is not \
+             satisfiable</Message><RangeRequested>{range}</RangeRequested><ActualObjectSize>{size}</ActualObjectSize></Error>"
+        );
+        *answer.body_mut() = text.into();
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    } else if method == Method::HEAD && answer.status() == StatusCode::OK {
         *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
-}
-
-fn refuse_part(number: Option<i32>) -> S3Result<()> {
-    if number.is_some_and(|number| number != 1) { Err(unsupported("reading a part by its number")) } else { Ok(()) }
 }
 
 fn content_range(range: &std::ops::Range<u64>, stat: &Stat) -> String {
@@ -299,22 +353,22 @@ impl Service {
             if_modified_since: input.if_modified_since,
             if_unmodified_since: input.if_unmodified_since,
         };
-        refuse_part(input.part_number)?;
+        let wanted = Wanted::new(input.range, input.part_number, &request.headers)?;
         let which = which(input.version_id.as_deref())?;
-        let if_range = request.headers.get(header::IF_RANGE).cloned();
-        let (asked, wanted) = (input.range, if_range.clone());
-        let choose = move |stat: &Stat, attributes: &Attributes| {
+        let asked = wanted.clone();
+        let choose = move |stat: &Stat, attributes: Option<&Attributes>| {
             conditions.check(stat, attributes)?;
-            chosen(applied(asked, wanted.as_ref(), stat), stat)
+            Ok(asked.of(stat, attributes)?.unwrap_or(0..stat.size_bytes))
         };
         let Opened { stat, attributes, range, body } = open(&bucket, input.key.into_bytes(), which, choose).await?;
-        let ranged = applied(asked, if_range.as_ref(), &stat);
+        let ranged = wanted.of(&stat, Some(&attributes))?;
         let mut output = GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             content_length: Some((range.end - range.start).cast_signed()),
             content_range: ranged.is_some().then(|| content_range(&range, &stat)),
             e_tag: Some(etag(&stat.tag)),
             last_modified: Some(timestamp(stat.modified_ms)),
+            parts_count: wanted.part.and_then(|_| parts_count(&stat.tag)),
             version_id: bucket.versioning.is_known().then(|| version_id(&stat)),
             ..GetObjectOutput::default()
         };
@@ -330,7 +384,7 @@ impl Service {
 
     pub(crate) async fn head(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = request.input;
-        refuse_part(input.part_number)?;
+        let wanted = Wanted::new(input.range, input.part_number, &request.headers)?;
         let bucket = self.directory.bucket(&input.bucket).await?;
         let conditions = Conditions {
             if_match: input.if_match,
@@ -339,20 +393,21 @@ impl Service {
             if_unmodified_since: input.if_unmodified_since,
         };
         let (stat, attributes) = self.known(&bucket, input.key, input.version_id).await?;
-        conditions.check(&stat, &attributes)?;
-        let ranged = applied(input.range, request.headers.get(header::IF_RANGE), &stat);
-        let range = chosen(ranged, &stat)?;
+        conditions.check(&stat, Some(&attributes))?;
+        let ranged = wanted.of(&stat, Some(&attributes))?;
+        let range = ranged.clone().unwrap_or(0..stat.size_bytes);
         let mut output = HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             content_length: Some((range.end - range.start).cast_signed()),
             content_range: ranged.is_some().then(|| content_range(&range, &stat)),
             e_tag: Some(etag(&stat.tag)),
             last_modified: Some(timestamp(stat.modified_ms)),
+            parts_count: wanted.part.and_then(|_| parts_count(&stat.tag)),
             version_id: bucket.versioning.is_known().then(|| version_id(&stat)),
             ..HeadObjectOutput::default()
         };
         show_headers!(output, attributes);
-        if input.checksum_mode.is_some() {
+        if input.checksum_mode.is_some() && ranged.is_none() {
             show_checksums!(output, checksum(&attributes));
             output.checksum_type = checksum_type(&attributes);
         }

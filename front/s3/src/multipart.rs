@@ -8,6 +8,7 @@
 //! Completing is one batch: the object, made of the parts' content without a copy, comes, and all of the above goes.
 
 pub(crate) mod parts;
+pub(crate) mod sizes;
 pub(crate) mod turns;
 
 use crate::body::digest::{Digest, Said};
@@ -21,9 +22,11 @@ use crate::problem::{problem, refusal};
 use crate::put::{Guard, Stored, Target, committed, of_commit};
 use crate::service::Service;
 use crate::tags;
+use futures::{StreamExt, stream};
 use kura_block::{Kind, Result};
 use kura_object::{
-    After, Attributes, Batch, Condition, Content, Item, PartitionId, Put, Query, Stat, Store, Version, Which,
+    ATTRIBUTES_LIMIT_BYTES, After, Attributes, Batch, Condition, Content, Item, PartitionId, Put, Query, Stat, Store,
+    Version, Which,
 };
 use parts::{Part, Stated, Sums, assemble, part_key, parts_of, tag_of_named};
 use s3s::dto::*;
@@ -36,14 +39,18 @@ type Answer<T> = S3Result<S3Response<T>>;
 
 /// Parts have numbers from 1 to this.
 const PARTS_LIMIT: i32 = 10_000;
+/// Of what is done with many, so much at once.
+pub(crate) const AT_ONCE: usize = 64;
 /// Attributes of an upload that are not its object's.
 const BUCKET: &str = "upload-bucket";
 const KEY: &str = "upload-key";
 const ALGORITHM: &str = "upload-algorithm";
 const TYPE: &str = "upload-checksum-type";
 
+/// How the names of attributes begin that uploads leave with their objects and nobody is shown.
+pub(crate) const OF_UPLOAD: &str = "upload-";
 /// Of an object, the upload that it was made by.
-pub(crate) const UPLOAD: &str = "upload-id";
+const UPLOAD: &str = "upload-id";
 
 /// An upload under way, as lists show it.
 pub(crate) struct UploadEntry {
@@ -84,20 +91,23 @@ async fn others_go_on() {
     tokio::task::yield_now().await;
 }
 
-/// Goes through a bucket's uploads under way, a page in memory at a time.
-pub(crate) async fn each_upload(
+/// Goes through a bucket's uploads under way, a page at a time.
+pub(crate) async fn each_page(
     store: &Store,
     bucket: &str,
-    mut see: impl AsyncFnMut(UploadEntry) -> Result<()>,
+    mut see: impl AsyncFnMut(Vec<UploadEntry>) -> Result<()>,
 ) -> Result<()> {
     let Some(partition) = partition(store, bucket).await? else { return Ok(()) };
     let mut query = Query { versions: true, ..Query::default() };
     loop {
         let page = store.list(partition, &query).await?;
-        for item in page.items {
-            let Item::Object { key, stat } = item else { continue };
-            see(UploadEntry { id: stat.tag.clone(), key, begun_ms: stat.modified_ms, stat, partition }).await?;
-        }
+        let uploads = page.items.into_iter().filter_map(|item| match item {
+            Item::Object { key, stat } => {
+                Some(UploadEntry { id: stat.tag.clone(), key, begun_ms: stat.modified_ms, stat, partition })
+            }
+            Item::Prefix(_) => None,
+        });
+        see(uploads.collect()).await?;
         match page.next {
             Some(after) => query.after = after,
             None => return Ok(()),
@@ -111,7 +121,13 @@ pub(crate) async fn forget_uploads(store: &Store, bucket: &str, home: &Home) -> 
     if partition(store, bucket).await?.is_none() {
         return Ok(());
     }
-    each_upload(store, bucket, async |upload| abort_upload(store, home, &upload).await).await?;
+    let forget = async |uploads: Vec<UploadEntry>| {
+        // They go into the log together.
+        let aborts = stream::iter(&uploads).map(|upload| abort_upload(store, home, upload));
+        let done: Vec<Result<()>> = aborts.buffer_unordered(AT_ONCE).collect().await;
+        done.into_iter().collect()
+    };
+    each_page(store, bucket, forget).await?;
     store.remove_partition(&partition_name(bucket)).await
 }
 
@@ -222,7 +238,7 @@ async fn commit_part(
     Ok((stat, digested.checksum))
 }
 
-fn check_number(number: i32) -> S3Result<()> {
+pub(crate) fn check_number(number: i32) -> S3Result<()> {
     if (1..=PARTS_LIMIT).contains(&number) {
         return Ok(());
     }
@@ -389,6 +405,9 @@ async fn complete(
     let mut attributes = found.of_object();
     attributes.insert(UPLOAD.to_owned(), id.as_bytes().to_vec());
     attributes.extend(whole.attributes());
+    let taken: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    // Tags that are set later want room, too.
+    attributes.extend(sizes::kept(&whole.sizes, (ATTRIBUTES_LIMIT_BYTES / 2).saturating_sub(taken)));
     let put = Put {
         content: Content::default(),
         attributes,

@@ -6,11 +6,13 @@ use crate::bucket::lifecycle::{Facts, Fate, aborts, asks_for_tags, fate};
 use crate::delete::delete;
 use crate::directory::{Directory, now_ms};
 use crate::multipart::parts::parts_of;
-use crate::multipart::{UploadEntry, abort_upload, each_upload};
+use crate::multipart::{AT_ONCE, UploadEntry, abort_upload, each_page};
 use crate::tags;
+use futures::{StreamExt, stream};
 use kura_block::{Error, Kind, Result};
 use kura_object::{After, Batch, Condition, Item, Page, PartitionId, Query, Stat, Store, Which};
 use s3s::dto::BucketLifecycleConfiguration;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -22,7 +24,7 @@ const PAGE: usize = 500;
 /// Parts that are removed at once: fewer than the log of a small store takes.
 pub(crate) const PARTS: usize = 200;
 
-/// Does what the buckets' rules say until `stop` says true: it is looked at before every version.
+/// Does what the buckets' rules say until `stop` says true: it is looked at before every version is ended.
 pub async fn sweep(directory: Arc<Directory>, mut stop: watch::Receiver<bool>) {
     loop {
         if let Err(error) = sweep_lost_parts(&directory, &stop).await {
@@ -64,14 +66,13 @@ async fn sweep_bucket(directory: &Directory, name: &str, stop: &watch::Receiver<
 async fn sweep_uploads(store: &Store, bucket: &Bucket, stop: &watch::Receiver<bool>) -> Result<()> {
     let Some(rules) = &bucket.lifecycle else { return Ok(()) };
     let mut left = Left::default();
-    let see = async |upload: UploadEntry| {
-        let aborts = aborts(rules, &String::from_utf8_lossy(&upload.key), upload.begun_ms, now_ms());
-        if aborts && !*stop.borrow() {
-            left.note(&upload.key, abort_upload(store, &bucket.home, &upload).await);
-        }
+    let see = async |mut uploads: Vec<UploadEntry>| {
+        uploads.retain(|upload| aborts(rules, &String::from_utf8_lossy(&upload.key), upload.begun_ms, now_ms()));
+        let ends = uploads.iter().map(async |upload| (&upload.key, abort_upload(store, &bucket.home, upload).await));
+        left.note_all(ends, stop).await;
         Ok(())
     };
-    each_upload(store, &bucket.name, see).await?;
+    each_page(store, &bucket.name, see).await?;
     left.tell(bucket);
     Ok(())
 }
@@ -84,10 +85,19 @@ struct Left {
 }
 
 impl Left {
-    fn note(&mut self, key: &[u8], done: Result<()>) {
-        if let Err(error) = done {
-            self.count += 1;
-            self.first.get_or_insert_with(|| (key.to_vec(), error));
+    /// Does all of this, what was done of each key being noted; what goes into the log goes there together. Where `stop` says true
+    /// it begins no more.
+    async fn note_all<'a>(
+        &mut self,
+        steps: impl Iterator<Item = impl Future<Output = (&'a Vec<u8>, Result<()>)>>,
+        stop: &watch::Receiver<bool>,
+    ) {
+        let mut done = pin!(stream::iter(steps.take_while(|_| !*stop.borrow())).buffer_unordered(AT_ONCE));
+        while let Some((key, done)) = done.next().await {
+            if let Err(error) = done {
+                self.count += 1;
+                self.first.get_or_insert_with(|| (key.clone(), error));
+            }
         }
     }
 
@@ -177,26 +187,29 @@ async fn sweep_page(store: &Store, bucket: &Bucket, mut place: Place, stop: &wat
     let Page { items, next } = store.list(bucket.id, &query).await?;
     // Whether the last one of a page has older ones, the next page says.
     let whole = if next.is_some() && items.len() > 1 { items.len() - 1 } else { items.len() };
-    let mut left = Left::default();
-    for at in (0..whole).take_while(|_| !*stop.borrow()) {
+    let mut steps = Vec::new();
+    for at in 0..whole {
         let Item::Object { key, stat } = &items[at] else { continue };
         let before = place.last.take().filter(|last| last.key == *key);
         let noncurrent = before.as_ref().map(|last| (last.modified_ms, last.newer));
         let has_older = matches!(items.get(at + 1), Some(Item::Object { key: next, .. }) if next == key);
-        let text = String::from_utf8_lossy(key);
-        let facts = Facts {
-            key: &text,
-            size_bytes: stat.size_bytes,
-            modified_ms: stat.modified_ms,
-            marker: stat.marker,
-            noncurrent,
-            only: noncurrent.is_none() && !has_older,
-        };
         let newest = before.map_or_else(|| stat.clone(), |last| last.newest);
-        left.note(key, follow(store, bucket, rules, &facts, (key, stat, &newest)).await);
         let newer = noncurrent.map_or(0, |(_, newer)| newer + 1);
-        place.last = Some(Last { key: key.clone(), modified_ms: stat.modified_ms, newer, newest });
+        place.last = Some(Last { key: key.clone(), modified_ms: stat.modified_ms, newer, newest: newest.clone() });
+        steps.push(async move {
+            let facts = Facts {
+                key: &String::from_utf8_lossy(key),
+                size_bytes: stat.size_bytes,
+                modified_ms: stat.modified_ms,
+                marker: stat.marker,
+                noncurrent,
+                only: noncurrent.is_none() && !has_older,
+            };
+            (key, follow(store, bucket, rules, &facts, (key, stat, &newest)).await)
+        });
     }
+    let mut left = Left::default();
+    left.note_all(steps.into_iter(), stop).await;
     left.tell(bucket);
     place.over = next.is_none();
     place.after = match items.get(whole.wrapping_sub(1)) {

@@ -3,9 +3,11 @@
 use crate::checksums::{CHECKSUM, said_checksums, show_checksums};
 use crate::list::{Encoding, after_key, count, owner, page_limit};
 use crate::meta::{self, etag, hex, timestamp};
+use crate::multipart::AT_ONCE;
 use crate::problem::{problem, refusal, unsupported};
 use crate::service::Service;
 use crc_fast::{CrcAlgorithm, checksum_combine};
+use futures::{StreamExt, TryStreamExt, stream};
 use kura_block::Result;
 use kura_object::{Attributes, Item, PartitionId, Query, Stat, Store, Which};
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Md5, Sha1, Sha256};
@@ -121,6 +123,8 @@ pub(crate) struct Whole {
     pub tag: Vec<u8>,
     pub checksum: Checksum,
     pub size_bytes: u64,
+    /// The parts'.
+    pub sizes: Vec<u64>,
     kind: Option<ChecksumType>,
 }
 
@@ -178,18 +182,15 @@ pub(crate) async fn assemble(
         return Err(problem(S3ErrorCode::MalformedXML, "an object is made of one part at least"));
     }
     let by_number: BTreeMap<i32, &Part> = stored.iter().map(|part| (part.number, part)).collect();
-    let mut md5s = Vec::new();
-    let mut whole =
-        Whole { keys: Vec::new(), tag: Vec::new(), checksum: Checksum::default(), size_bytes: 0, kind: None };
-    let mut part_sums = Vec::new();
     let numbers = || asked.iter().map(|part| part.part_number.unwrap_or(0));
     if numbers().zip(numbers().skip(1)).any(|(one, next)| one >= next) {
         return Err(problem(S3ErrorCode::InvalidPartOrder, "parts stand in the order of their numbers"));
     }
+    let mut parts = Vec::new();
     for (at, named) in asked.iter().enumerate() {
         let number = named.part_number.unwrap_or(0);
         let part = by_number.get(&number).filter(|part| is_named(part, named));
-        let part = part.ok_or_else(|| {
+        let part = *part.ok_or_else(|| {
             problem(S3ErrorCode::InvalidPart, format!("part {number} is not there, or of another ETag"))
         })?;
         if at + 1 < asked.len() && part.stat.size_bytes < PART_LEAST_BYTES {
@@ -199,13 +200,22 @@ pub(crate) async fn assemble(
             );
             return Err(problem(S3ErrorCode::EntityTooSmall, text));
         }
-        part_sums.extend(part_sum(store, partition, part, named, sums).await?.map(|sum| (sum, part.stat.size_bytes)));
-        whole.size_bytes += part.stat.size_bytes;
-        md5s.extend_from_slice(&part.stat.tag);
-        whole.keys.push(part.key.clone());
+        parts.push((part, named));
     }
-    whole.tag = tag_of(&md5s, asked.len());
+    let sizes: Vec<u64> = parts.iter().map(|(part, _)| part.stat.size_bytes).collect();
+    let md5s: Vec<u8> = parts.iter().flat_map(|(part, _)| &part.stat.tag).copied().collect();
+    let mut whole = Whole {
+        keys: parts.iter().map(|(part, _)| part.key.clone()).collect(),
+        tag: tag_of(&md5s, parts.len()),
+        checksum: Checksum::default(),
+        size_bytes: sizes.iter().sum(),
+        sizes,
+        kind: None,
+    };
+    let read = stream::iter(parts).map(|(part, named)| part_sum(store, partition, part, named, sums));
+    let part_sums: Vec<_> = read.buffered(AT_ONCE).try_collect().await?;
     if let Some(sums) = sums {
+        let part_sums: Vec<_> = part_sums.into_iter().flatten().zip(whole.sizes.iter().copied()).collect();
         let value = sums.combine(&part_sums);
         whole.checksum = meta::checksum(&[(sums.name(), value.into_bytes())].into());
         whole.kind = Some(sums.kind());
@@ -266,11 +276,11 @@ impl Service {
             parts.retain(|part| part.number > behind);
             let more = limit > 0 && parts.len() > limit;
             parts.truncate(limit);
-            let mut shown = Vec::new();
-            for part in parts {
+            let read = stream::iter(parts).map(async |part| {
                 let (_, attributes) = store.attributes(partition, &part.key, Which::Latest).await.map_err(refusal)?;
-                shown.push((part, meta::checksum(&attributes)));
-            }
+                Ok::<_, s3s::S3Error>((part, meta::checksum(&attributes)))
+            });
+            let shown: Vec<_> = read.buffered(AT_ONCE).try_collect().await?;
             Ok::<_, s3s::S3Error>((shown, more))
         };
         let (parts, more) = bucket.way().ask(look).await?;

@@ -22,6 +22,7 @@ pub struct Memory {
     slow: Cell<Duration>,
     /// It takes no write for now.
     stalls: Cell<bool>,
+    flushes: Cell<usize>,
 }
 
 const BLOCK: usize = kura_block::BLOCK_BYTES;
@@ -33,7 +34,13 @@ impl Memory {
             lost: RefCell::default(),
             slow: Cell::default(),
             stalls: Cell::default(),
+            flushes: Cell::default(),
         })
+    }
+
+    /// How often it was flushed.
+    pub fn flushes(&self) -> usize {
+        self.flushes.get()
     }
 
     /// Whether writes are refused for now.
@@ -83,6 +90,7 @@ impl Block for Memory {
     }
 
     fn flush(&self) -> Local<'_, Result<()>> {
+        self.flushes.set(self.flushes.get() + 1);
         Box::pin(async { Ok(()) })
     }
 

@@ -78,14 +78,33 @@ fn a_range_of_nothing_and_a_range_that_is_none() {
             assert_eq!(code(&service, "GET /demo/empty", &range, b"").await, refused(416, "InvalidRange"), "{range}");
             assert_eq!(code(&service, "HEAD /demo/empty", &range, b"").await.0, 416, "{range}");
         }
+        // Clients that find the size out by a range go by that.
+        for (key, size) in [("empty", 0), ("a", 10)] {
+            let told = ask(&service, &format!("GET /demo/{key}"), "Range: bytes=10-19\r\n", b"").await;
+            assert_eq!(told.header("content-range"), Some(&*format!("bytes */{size}")), "{told:?}");
+            assert_eq!(told.header("content-type"), Some("application/xml"), "{told:?}");
+            let tells = format!(
+                "<RangeRequested>bytes=10-19</RangeRequested><ActualObjectSize>{size}</ActualObjectSize></Error>"
+            );
+            assert!(told.text().ends_with(&tells), "{}", told.text());
+        }
         for range in ["bytes=0-1,4-5", "bytes=5-2", "items=0-1", "nonsense", "bytes=0-1\r\nRange: bytes=4-5"] {
             let answer = ask(&service, "GET /demo/a", &format!("Range: {range}\r\n"), b"").await;
             assert_eq!((answer.status, answer.body.as_slice()), (200, &b"0123456789"[..]), "{range}");
         }
         assert_eq!(ask(&service, "GET /demo/a", "Range: bytes=2-4\r\n", b"").await.body, b"234");
         for method in ["GET", "HEAD"] {
-            assert_eq!(ask(&service, &format!("{method} /demo/a?partNumber=3"), "", b"").await.status, 501, "{method}");
-            assert_eq!(ask(&service, &format!("{method} /demo/a?partNumber=1"), "", b"").await.status, 200, "{method}");
+            for (part, status) in [(0, 400), (1, 206), (3, 416)] {
+                let line = format!("{method} /demo/a?partNumber={part}");
+                assert_eq!(ask(&service, &line, "", b"").await.status, status, "{line}");
+            }
+            let all = ask(&service, &format!("{method} /demo/a?partNumber=1"), "", b"").await;
+            assert_eq!(all.header("content-range"), Some("bytes 0-9/10"), "{all:?}");
+            assert_eq!(all.header("x-amz-mp-parts-count"), None, "{all:?}");
+            let none = ask(&service, &format!("{method} /demo/empty?partNumber=1"), "", b"").await;
+            assert_eq!((none.status, none.header("content-length")), (200, Some("0")), "{none:?}");
+            let both = ask(&service, &format!("{method} /demo/a?partNumber=1"), "Range: bytes=0-1\r\n", b"").await;
+            assert_eq!(both.status, 400, "{both:?}");
         }
     });
 }

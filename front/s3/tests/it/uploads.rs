@@ -2,13 +2,14 @@
 
 use crate::asked::{Answer, ask, open_service};
 use crate::fuzz_body::open_to_all;
-use crate::local::{Memory, directory_on, run};
+use crate::local::{Memory, directory_on, opened, reopened, run};
 use crate::rules::follow;
 use futures::future::{join, join_all};
 use kura_object::{Put, Query, Store};
 use kura_s3::Service;
 use s3s::crypto::{Checksum as _, Crc32, Md5};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -64,6 +65,56 @@ fn completing_again_is_answered_as_before() {
         assert_eq!(ask(&service, "PUT /demo/m", "", b"another").await.status, 200);
         assert_eq!(complete(&service, &id, Some(&etag)).await.status, 404);
         assert_eq!(left(&store).await, 0);
+    });
+}
+
+#[test]
+fn an_object_of_parts_is_read_by_their_numbers() {
+    run(async {
+        let (service, _store) = open_service().await;
+        let id = begin(&service).await;
+        ask(&service, &format!("PUT /demo/m?partNumber=1&uploadId={id}"), "", b"hello").await;
+        assert_eq!(complete(&service, &id, None).await.status, 200);
+        for method in ["GET", "HEAD"] {
+            let part = ask(&service, &format!("{method} /demo/m?partNumber=1"), "", b"").await;
+            assert_eq!((part.status, part.header("content-range")), (206, Some("bytes 0-4/5")), "{part:?}");
+            assert_eq!(part.header("x-amz-mp-parts-count"), Some("1"), "{part:?}");
+            assert_eq!(ask(&service, &format!("{method} /demo/m?partNumber=2"), "", b"").await.status, 416);
+            assert_eq!(ask(&service, &format!("{method} /demo/m"), "", b"").await.header("x-amz-mp-parts-count"), None);
+        }
+    });
+}
+
+#[test]
+fn what_reads_many_parts_reads_them_at_once_and_tells_its_client_in_time() {
+    run(async {
+        let device = Memory::new();
+        let (directory, store) = directory_on(&device).await;
+        let service = Service::new(directory);
+        open_to_all(&service).await;
+        let algorithm = "x-amz-checksum-algorithm: CRC32\r\n";
+        let id = ask(&service, "POST /demo/m?uploads", algorithm, b"").await.text();
+        let id = between(&id, "<UploadId>", "</UploadId>").to_owned();
+        for number in 1..=60_u8 {
+            let line = format!("PUT /demo/m?partNumber={number}&uploadId={id}");
+            assert_eq!(ask(&service, &line, "", &[number; 5000]).await.status, 200);
+        }
+        store.close().await.expect("it ends");
+        let cold = async || Service::new(reopened(&opened(&device).await).await);
+        let service = cold().await;
+        device.slow_down(Duration::from_secs(20));
+        let begun = Instant::now();
+        let parts = ask(&service, &format!("GET /demo/m?uploadId={id}"), "", b"").await.text();
+        assert_eq!(parts.matches("<ChecksumCRC32>").count(), 60, "{parts}");
+        assert!(begun.elapsed() < Duration::from_mins(5), "one after the other: {:?}", begun.elapsed());
+
+        device.slow_down(Duration::ZERO);
+        let service = cold().await;
+        device.slow_down(Duration::from_secs(20));
+        let done = complete(&service, &id, None).await;
+        let text = done.text();
+        assert_eq!((done.status, text.matches("<?xml").count()), (200, 1), "{done:?}");
+        assert!(text.contains("<CompleteMultipartUploadResult") && text.contains("\r\n \r\n"), "no blank: {text}");
     });
 }
 
@@ -124,6 +175,32 @@ fn an_upload_of_a_bucket_that_goes_leaves_nothing() {
         assert_eq!(left(&store).await, 0);
         assert!(directory.find("demo").is_none());
     });
+}
+
+/// Many uploads wait for the disks together where their bucket goes, and where a rule ends them.
+#[test]
+fn uploads_end_together() {
+    for by_rule in [false, true] {
+        run(async {
+            let device = Memory::new();
+            let (directory, store) = directory_on(&device).await;
+            let service = Service::new(Arc::clone(&directory));
+            open_to_all(&service).await;
+            begin(&service).await;
+            begin_many(&store, 300).await;
+            let flushes = device.flushes();
+            if by_rule {
+                let rule = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status><Filter/><AbortIncompleteMultipartUpload>\
+                            <DaysAfterInitiation>1</DaysAfterInitiation></AbortIncompleteMultipartUpload></Rule></LifecycleConfiguration>";
+                assert_eq!(ask(&service, "PUT /demo?lifecycle", "", rule.as_bytes()).await.status, 200);
+                follow(&directory).await;
+            } else {
+                directory.delete_bucket("demo").await.expect("no object is in it");
+            }
+            let (left, flushes) = (left(&store).await, device.flushes() - flushes);
+            assert!(left <= 2 && flushes < 60, "{left} are left after {flushes} flushes");
+        });
+    }
 }
 
 #[test]

@@ -53,6 +53,12 @@ assert found["ContentType"] == "image/png" and found["Metadata"] == {"a": "b"} a
 assert read(s3, "demo", "big", Range=f"bytes={5 * MIB - 10}-{5 * MIB + 9}") == b"".join(bodies)[5 * MIB - 10 : 5 * MIB + 10]
 attributes = s3.get_object_attributes(Bucket="demo", Key="big", ObjectAttributes=["ETag", "ObjectSize", "ObjectParts"])
 assert attributes["ObjectSize"] == 15 * MIB + 100 and attributes["ObjectParts"]["TotalPartsCount"] == 4, attributes
+# By its parts, in their order.
+for number, body in enumerate(bodies, 1):
+    found = s3.get_object(Bucket="demo", Key="big", PartNumber=number)
+    assert found["Body"].read() == body and found["PartsCount"] == 4, number
+    assert s3.head_object(Bucket="demo", Key="big", PartNumber=number)["ContentLength"] == len(body), number
+refused("InvalidPartNumber", s3.get_object, Bucket="demo", Key="big", PartNumber=5, status=416)
 
 # What is over is over.
 # A client that has not heard the answer asks again, and gets the same one.
