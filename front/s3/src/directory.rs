@@ -83,18 +83,19 @@ impl Directory {
 
     /// Goes over to the store behind the door that `change` resolves to: this one as it was before, the access keys
     /// excepted, which stay those of now; `kept` is called when that is durable. Until the end nothing else changes
-    /// buckets or keys, and whoever asks for an object is told to try again.
+    /// buckets or keys, and whoever asks for an object is told to try again. Where it did not go over, that is the error; where
+    /// it did, and the keys are not in the store, the error is within.
     pub async fn go_over(
         &self,
         change: impl Future<Output = Result<Arc<dyn Door>>>,
         kept: impl FnOnce() -> Result<()> + Send + 'static,
-    ) -> Result<()> {
+    ) -> Result<Result<()>> {
         let mut owed = self.changing.lock().await;
         let mut known = read(Way::new(change.await?)).await?;
         *owed = Some(Box::new(kept));
         let done = known.keep(self.look(|known| known.keys.clone()), &mut owed).await;
         self.note(|before| *before = known);
-        done
+        Ok(done)
     }
 
     /// The turn to change an access key: those that a rollback kept are in the store before.
@@ -251,20 +252,19 @@ impl Directory {
             let _turn = own.changing.lock().await;
             let (removed, home) = (name.clone(), own.home());
             let way = home.way.clone();
-            let remove = async move |store: Store| {
-                store.remove_partition(removed.as_bytes()).await?;
-                // The bucket is gone already; what stays of its uploads goes when one of its name is made.
-                if let Err(error) = forget_uploads(&store, &removed, &home).await {
-                    tracing::warn!(bucket = removed, %error, "uploads of a deleted bucket are left");
-                }
-                Ok(())
-            };
+            let remove = async move |store: Store| store.remove_partition(removed.as_bytes()).await;
             way.ask(remove).await.map_err(|error: Error| match error.kind() {
                 Kind::Missing => no_such_bucket(&name),
                 Kind::Busy => not_empty(&name),
                 _ => error,
             })?;
             own.note(|known| known.buckets.remove(&name));
+            // No bucket of its name is made before they are gone; what stays of them goes when one is.
+            let of = name.clone();
+            let forget = async move |store: Store| forget_uploads(&store, &of, &home).await;
+            if let Err(error) = way.ask(forget).await {
+                tracing::warn!(bucket = name, %error, "uploads of a deleted bucket are left");
+            }
             Ok(())
         })
         .await
@@ -297,7 +297,8 @@ impl Directory {
         .await
     }
 
-    /// Makes an access key. Its name is shown in lists, on a line: control characters in it are refused.
+    /// Makes an access key. Its name is shown in lists, on a line: control characters in it are refused. `Missing` where it names a
+    /// bucket that there is not.
     pub async fn create_key(self: &Arc<Self>, new: NewKey) -> Result<Arc<Key>> {
         if new.name.contains(char::is_control) {
             let text = format!(
@@ -305,6 +306,13 @@ impl Directory {
                 new.name
             );
             return Err(Error::invalid(text));
+        }
+        for name in new.buckets.keys() {
+            if let Some((bucket, _)) = split(name) {
+                let text = format!("bucket {name}: name {bucket} alone: who reads a bucket reads its snapshots");
+                return Err(Error::invalid(text));
+            }
+            self.find(name).ok_or_else(|| no_such_bucket(name))?.readable()?;
         }
         let own = Arc::clone(self);
         self.to_its_end(async move {

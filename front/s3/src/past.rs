@@ -7,7 +7,7 @@ use crate::door::{Door, Job, Stopped, Way};
 use kura_block::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -77,13 +77,15 @@ impl Door for Placed {
 }
 
 impl Opened {
-    /// True when nobody has one of its buckets, or reads there.
-    fn is_idle(&self) -> bool {
-        self.buckets.get().is_some_and(|buckets| {
-            // Each bucket has the way.
-            let users = buckets.values().next().map_or(0, |bucket| bucket.way().users());
-            users == buckets.len() && buckets.values().all(|bucket| Arc::strong_count(bucket) == 1)
-        })
+    /// True when it is open, and nobody has one of its buckets, or reads there.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        let is_asked_for = Arc::strong_count(self) > 1;
+        !is_asked_for
+            && self.buckets.get().is_some_and(|buckets| {
+                // Each bucket has the way.
+                let users = buckets.values().next().map_or(0, |bucket| bucket.way().users());
+                users == buckets.len() && buckets.values().all(|bucket| Arc::strong_count(bucket) == 1)
+            })
     }
 }
 
@@ -95,8 +97,9 @@ fn locked(open: &Open) -> MutexGuard<'_, BTreeMap<String, Arc<Opened>>> {
 
 impl Past {
     pub fn new(snapshots: Arc<dyn Snapshots>) -> Self {
-        let (open, places) = (Arc::default(), Arc::new(Semaphore::new(PLACES)));
-        Self { snapshots, open, places, asked: Arc::default(), opening: Arc::default() }
+        let (open, asked) = (Arc::default(), Arc::default());
+        tokio::spawn(tidy(Arc::downgrade(&open), Arc::clone(&asked)));
+        Self { snapshots, open, places: Arc::new(Semaphore::new(PLACES)), asked, opening: Arc::default() }
     }
 
     /// A bucket as a snapshot has it.
@@ -149,9 +152,7 @@ impl Past {
         let place = self.place()?;
         let door = self.snapshots.open(&snapshot).await?;
         let way = Way::new(Arc::new(Placed { door, _place: place }));
-        let buckets = directory::read(way).await?.buckets;
-        tokio::spawn(watch(Arc::downgrade(&self.open), snapshot));
-        Ok(buckets)
+        Ok(directory::read(way).await?.buckets)
     }
 
     /// A place for a store: where all are taken, that of the one that was not asked for longest, and `Retry` where all are in
@@ -162,7 +163,7 @@ impl Past {
                 return Ok(place);
             }
             let mut open = locked(&self.open);
-            let idle = open.iter().filter(|(_, opened)| Arc::strong_count(opened) == 1 && opened.is_idle());
+            let idle = open.iter().filter(|(_, opened)| opened.is_idle());
             let longest = idle.min_by_key(|(_, opened)| opened.asked.load(Ordering::Relaxed));
             let longest = longest.map(|(snapshot, _)| snapshot.clone()).ok_or_else(|| {
                 Error::retry(format!("{PLACES} snapshots are being read: no more at a time, so try again later"))
@@ -177,21 +178,16 @@ impl Past {
     }
 }
 
-/// Lets a snapshot go when nobody has asked for it for a while.
-async fn watch(open: std::sync::Weak<Open>, snapshot: String) {
-    let mut before = None;
+/// Lets those go, each while nobody reads it, that nobody has asked for since it looked last. It ends with [`Past`].
+async fn tidy(open: Weak<Open>, asked: Arc<AtomicU64>) {
+    let mut before = 0;
     loop {
         tokio::time::sleep(IDLE).await;
         let Some(open) = open.upgrade() else { return };
         let mut open = locked(&open);
-        let asked = open.get(&snapshot).map(|opened| opened.asked.load(Ordering::Relaxed));
         // One that is read still would hold its place beside the next opening of the same snapshot.
-        let is_read = open.get(&snapshot).is_some_and(|opened| !opened.is_idle() || Arc::strong_count(opened) > 1);
-        if asked.is_none() || asked == before && !is_read {
-            open.remove(&snapshot);
-            return;
-        }
-        before = asked;
+        open.retain(|_, opened| opened.asked.load(Ordering::Relaxed) >= before || !opened.is_idle());
+        before = asked.load(Ordering::Relaxed);
     }
 }
 

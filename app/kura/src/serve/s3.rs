@@ -65,7 +65,7 @@ pub struct Objects {
     runtime: Handle,
     node: Node,
     store: Mutex<mpsc::UnboundedSender<Message>>,
-    /// Why it could not be opened again after a rollback.
+    /// Why it could not be opened, or read, again after a rollback.
     failure: std::sync::Mutex<Option<String>>,
     options: Options,
     /// The access keys while the store is rolled back: also after a crash in the midst of it they stay what they are.
@@ -181,28 +181,31 @@ impl Objects {
 
     async fn go_back(&self, snapshot: &str) -> kura_block::Result<()> {
         let failed = |error| no_keys_file(&self.keys_file, &error);
-        let mut rolled = Ok(());
+        let (mut rolled, mut is_closed) = (Ok(()), false);
         let change = async {
             let mut store = self.store.lock().await;
             let keys: Vec<Key> = self.directory.keys().iter().map(|key| Key::clone(key)).collect();
             let text = serde_json::to_vec(&keys).map_err(|error| failed(error.into()))?;
             replace_secret(&self.keys_file, &text).map_err(failed)?;
+            is_closed = true;
             // A store that has failed is what a rollback may be the remedy for.
             if let Err(error) = close(&store).await {
                 tracing::warn!(%error, "the object store was not closed as it should be before it was rolled back");
             }
             rolled = self.node.roll_back(snapshot, false).await.map(drop);
-            let opened = open(&self.node, VOLUME.to_owned(), self.options).await;
-            *self.failure() = opened.as_ref().err().map(|error| {
+            *store = open(&self.node, VOLUME.to_owned(), self.options).await?;
+            Ok(Arc::new(StoreDoor(store.clone())) as Arc<dyn Door>)
+        };
+        let kept = self.keys_file.clone();
+        let gone = self.directory.go_over(change, move || remove_keys(&kept)).await;
+        if is_closed {
+            *self.failure() = gone.as_ref().err().map(|error| {
                 format!(
                     "S3 is not served: {error}; roll back to another snapshot of {VOLUME}, or start the server again"
                 )
             });
-            *store = opened?;
-            Ok(Arc::new(StoreDoor(store.clone())) as Arc<dyn Door>)
-        };
-        let kept = self.keys_file.clone();
-        self.directory.go_over(change, move || remove_keys(&kept)).await?;
+        }
+        gone??;
         rolled
     }
 

@@ -3,8 +3,9 @@
 use crate::asked::ask;
 use crate::fuzz_body::open_to_all;
 use crate::local::{Memory, door, opened, reopened_with, run};
+use kura_block::Kind;
 use kura_object::{Format, Store};
-use kura_s3::{Door, Job, Service, Snapshots, converse};
+use kura_s3::{Directory, Door, Grant, Job, NewKey, Service, Snapshots, converse};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -67,6 +68,12 @@ async fn stall(service: &Service, path: &str) -> DuplexStream {
 
 /// A service beside snapshots that take so long to open, and how many of them are open.
 async fn service(takes: Duration) -> (Service, Arc<AtomicUsize>) {
+    let (directory, open) = directory(takes).await;
+    (Service::new(directory), open)
+}
+
+/// The same, of the buckets.
+async fn directory(takes: Duration) -> (Arc<Directory>, Arc<AtomicUsize>) {
     let device = Memory::new();
     Store::format(&*device, Format { id: [7; 16], segment_bytes: None }).await.expect("a store");
     let store = opened(&device).await;
@@ -74,9 +81,8 @@ async fn service(takes: Duration) -> (Service, Arc<AtomicUsize>) {
     let snapshots = Alike { store: door(&store), open: Arc::clone(&open), takes };
     let directory = reopened_with(&store, snapshots).await;
     directory.create_bucket("demo").await.expect("a bucket");
-    let service = Service::new(directory);
-    open_to_all(&service).await;
-    (service, open)
+    open_to_all(&Service::new(Arc::clone(&directory))).await;
+    (directory, open)
 }
 
 #[test]
@@ -128,5 +134,40 @@ fn few_snapshots_are_open_at_a_time() {
         drop(readers);
         tokio::time::sleep(Duration::from_mins(3)).await;
         assert_eq!(open.load(Ordering::Relaxed), 0, "nobody asks any more");
+    });
+}
+
+#[test]
+fn nothing_goes_on_for_a_snapshot_that_is_closed() {
+    run(async {
+        let (directory, open) = directory(Duration::ZERO).await;
+        let service = Service::new(Arc::clone(&directory));
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        for _ in 0..10 {
+            assert_eq!(ask(&service, "GET /demo@monday/a", "", b"").await.status, 404);
+            directory.close_snapshot("monday");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!((open.load(Ordering::Relaxed), tasks()), (0, before));
+        }
+    });
+}
+
+#[test]
+fn a_snapshots_bucket_is_shown_to_whom_the_bucket_is_and_no_key_names_it() {
+    run(async {
+        let (directory, _open) = directory(Duration::ZERO).await;
+        let service = Service::new(Arc::clone(&directory));
+        let rules = b"<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod></CORSRule>\
+                      </CORSConfiguration>";
+        assert_eq!(ask(&service, "PUT /demo?cors", "", rules).await.status, 200);
+        for bucket in ["demo", "demo.at.monday"] {
+            let answer = ask(&service, &format!("GET /{bucket}/a"), "Origin: http://page\r\n", b"").await;
+            assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{bucket}: {answer:?}");
+        }
+        for (name, kind) in [("demo@monday", Kind::Invalid), ("none", Kind::Missing)] {
+            let new = NewKey { buckets: [(name.to_owned(), Grant::Read)].into(), ..NewKey::default() };
+            assert_eq!(directory.create_key(new).await.expect_err("it would open nothing").kind(), kind, "{name}");
+        }
     });
 }

@@ -71,9 +71,6 @@ impl Objects for RestDesk {
     }
 
     async fn create_key(&self, new: rest::NewKey) -> Result<rest::AccessKey> {
-        for name in new.buckets.keys() {
-            self.desk.bucket(name).await?;
-        }
         let buckets = new.buckets.into_iter().map(|(bucket, grant)| (bucket, of_grant(grant))).collect();
         let made = self.own.directory.create_key(NewKey { name: new.name, buckets }).await?;
         Ok(rest::AccessKey { secret: Some(made.secret.clone()), ..key(&made) })
