@@ -2,8 +2,8 @@
 
 use crate::asked::ask;
 use crate::fuzz_body::open_to_all;
-use crate::local::{Memory, door, opened, reopened_with, run};
-use kura_block::Kind;
+use crate::local::{Memory, door, door_and_end, opened, reopened_with, run};
+use kura_block::{Error, Kind};
 use kura_object::{Format, Store};
 use kura_s3::{Directory, Door, Grant, Job, NewKey, Service, Snapshots, converse};
 use std::sync::Arc;
@@ -169,5 +169,22 @@ fn a_snapshots_bucket_is_shown_to_whom_the_bucket_is_and_no_key_names_it() {
             let new = NewKey { buckets: [(name.to_owned(), Grant::Read)].into(), ..NewKey::default() };
             assert_eq!(directory.create_key(new).await.expect_err("it would open nothing").kind(), kind, "{name}");
         }
+    });
+}
+
+#[test]
+fn whether_a_rollback_left_a_store_to_be_served_is_told() {
+    run(async {
+        let (directory, _open) = directory(Duration::ZERO).await;
+        let device = Memory::new();
+        Store::format(&*device, Format { id: [8; 16], segment_bytes: None }).await.expect("a store");
+        let other = opened(&device).await;
+        let (closed, end) = door_and_end(&other);
+        end.abort();
+        let lost = directory.go_over(async { Ok(closed) }, || Ok(())).await;
+        assert!(lost.is_err() && directory.find("demo").is_some(), "it is where it was");
+        let kept = || Err(Error::device("the file of the keys stays"));
+        let gone = directory.go_over(async { Ok(door(&other)) }, kept).await.expect("it went over");
+        assert!(gone.is_err() && directory.find("demo").is_none(), "another store is served");
     });
 }
