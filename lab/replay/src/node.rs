@@ -276,9 +276,16 @@ impl Node {
     /// The same beside so many bytes that something else takes of the disks.
     fn room_beside(&self, other_bytes: u64) -> Result<u64, Error> {
         let pool = self.sim.block_on(self.controllers[0].pool())?;
-        let (width, columns) = self.controllers[0].store().status_by_name(NAME)?.shape.cost();
+        let (width, _) = self.controllers[0].store().status_by_name(NAME)?.shape.cost();
         let left_bytes = pool.data_bytes.saturating_sub(other_bytes);
-        Ok(left_bytes / pool.extent_bytes / width * columns * pool.extent_bytes)
+        Ok(left_bytes / pool.extent_bytes / width * self.group_bytes()?)
+    }
+
+    /// Bytes that are allocated at once for the volume, by the first write to any of them.
+    pub(crate) fn group_bytes(&self) -> Result<u64, Error> {
+        let pool = self.sim.block_on(self.controllers[0].pool())?;
+        let (_, columns) = self.controllers[0].store().status_by_name(NAME)?.shape.cost();
+        Ok(columns * pool.extent_bytes)
     }
 
     /// Waits until everything written is at its place and the disks rest.

@@ -198,9 +198,10 @@ fn tier_use(node: &Node) -> TierUse {
 
 /// Refuses a trace that will not fit.
 fn check_room(node: &Node, spec: &NodeSpec, options: &Options, survey: &Survey) -> Result<(), Error> {
+    let group_bytes = node.group_bytes()?;
     let needed_bytes = match options.prefill {
-        Prefill::All => node.volume_bytes.next_multiple_of(spec.extent_bytes),
-        prefill => survey.extents_bytes(spec.extent_bytes, prefill == Prefill::Read),
+        Prefill::All => node.volume_bytes.next_multiple_of(group_bytes),
+        prefill => survey.groups_bytes(group_bytes, prefill == Prefill::Read),
     };
     let room_bytes = spec.room_on(node, options.layout)?;
     if needed_bytes > room_bytes { Err(Error::NoRoom { needed_bytes, room_bytes }) } else { Ok(()) }

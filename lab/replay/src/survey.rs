@@ -77,13 +77,18 @@ impl Survey {
         self.read.ranges()
     }
 
-    /// Bytes of the extents that the requests write, and, with `reads`, of those they read.
-    pub(crate) fn extents_bytes(&self, extent_bytes: u64, reads: bool) -> u64 {
-        let mut extents = BlockSet::new(extent_bytes);
-        self.written.ranges().for_each(|range| extents.add(range));
+    /// Bytes of what is allocated, so many at once, for what the requests write, and, with `reads`, for what they read.
+    pub(crate) fn groups_bytes(&self, group_bytes: u64, reads: bool) -> u64 {
+        let mut touched = self.written.clone();
         if reads {
-            self.read.ranges().for_each(|range| extents.add(range));
+            self.read.ranges().for_each(|range| touched.add(range));
         }
-        extents.bytes()
+        let (mut groups, mut counted) = (0, 0);
+        for range in touched.ranges() {
+            let end = range.end.div_ceil(group_bytes);
+            groups += end.saturating_sub(counted.max(range.start / group_bytes));
+            counted = end;
+        }
+        groups * group_bytes
     }
 }

@@ -175,6 +175,25 @@ fn a_trace_that_does_not_fit_the_disks_is_refused() {
     assert!(error.to_string().contains("by model and size in pool.disks"), "{error}");
 }
 
+/// Whole groups are allocated, of which a block here and there touches many.
+#[test]
+fn a_sparse_trace_takes_room_for_all_that_comes_with_it() {
+    let mut spec = node(Model::Nvme);
+    spec.disks.extend((2..4).map(|number| disk(&format!("slow{number}"), DiskClass::Slow, Model::Nvme)));
+    let group_bytes = 3 * spec.extent_bytes;
+    let options = Options { layout: Layout::Raid5, ..Options::default() };
+    let room_bytes = spec.room_bytes(options.layout).unwrap();
+    let sparse = |groups| {
+        let writes: Vec<Request> = (0..groups).map(|at| request(at, Op::Write, at * group_bytes, 8192)).collect();
+        run(&spec, &options, &writes)
+    };
+    let most = room_bytes / group_bytes;
+    assert!(sparse(most).unwrap().is_good());
+    let error = sparse(most + 1).unwrap_err();
+    let needed = room_bytes + group_bytes;
+    assert!(matches!(error, Error::NoRoom { needed_bytes, .. } if needed_bytes == needed), "{error}");
+}
+
 /// What the mirrored area takes is no room for the rest: that is told before anything is written.
 #[test]
 fn a_trace_that_does_not_fit_beside_the_mirrored_area_is_refused() {

@@ -122,6 +122,17 @@ fn a_trace_gets_the_papers_proportions() {
     assert_eq!(worth.fast_bytes + worth.buffer_bytes, otf.fast_bytes);
 }
 
+/// The longest volume, too, is cut into regions that every policy takes.
+#[test]
+fn a_trace_of_a_large_volume_is_played() {
+    let setting = Setting { traces: vec!["load:zipf,size=15T,seconds=60".into()], ..Setting::default() };
+    for point in Experiment::points(&TierTraces, &setting, &Progress::UNTOLD).unwrap() {
+        if let System::Tiered(tiered) = &point.config.driver {
+            tiered.settings.check().unwrap();
+        }
+    }
+}
+
 /// Measures in which another system is the better one make the criteria fail that say so.
 #[test]
 fn a_policy_that_is_behind_fails() {

@@ -52,10 +52,12 @@ impl Experiment for TierTraces {
         let (mut points, all) = (Vec::new(), sources.len() as f64);
         for (source, n) in sources.into_iter().zip(1_u32..) {
             let (begin, end) = (0.2 + 0.8 * f64::from(n - 1) / all, 0.2 + 0.8 * f64::from(n) / all);
-            let scene = progress.part(begin, end, |progress| scene(&source, progress))?;
-            points.extend(TITLES.map(|(system, _)| Point {
-                name: format!("trace-{n}.{system}"),
-                config: Config { system, driver: scene.paper.system(system), source: source.clone(), ..scene.config() },
+            let Fitted { paper, volume_bytes, from_s, to_s } =
+                progress.part(begin, end, |progress| scene(&source, progress))?;
+            points.extend(TITLES.map(|(system, _)| {
+                let (driver, source) = (paper.system(system), source.clone());
+                let config = Config { system, driver, source, volume_bytes, from_s, warmed: true, to_s };
+                Point { name: format!("trace-{n}.{system}"), config }
             }));
         }
         Ok(points)
@@ -78,30 +80,16 @@ struct Fitted {
     to_s: u64,
 }
 
-impl Fitted {
-    fn config(&self) -> Config {
-        let Self { paper, volume_bytes, from_s, to_s } = self;
-        Config {
-            system: "",
-            driver: paper.system(super::systems::CACHE),
-            source: Source::Load(String::new()),
-            volume_bytes: *volume_bytes,
-            from_s: *from_s,
-            warmed: true,
-            to_s: *to_s,
-        }
-    }
-}
-
 /// A volume as long as the trace reaches, in subLUNs of which there are some 293 or, in powers of two, up to twice as
-/// many; as large a part of it fast, and moved at once, as in the paper. The first third trains static tiering.
+/// many, of 16 GiB at most; as large a part of it fast, and moved at once, as in the paper. The first third trains static tiering.
 fn scene(source: &Source, progress: &Progress<'_>) -> Result<Fitted> {
     let extent = source.extent(&|part| progress.at(part))?;
     let Extent { end_bytes, arrivals_per_s, mut last_ns, .. } = extent;
     source.reaches_at_most(&extent, VOLUME_BYTES_LIMIT, "the cache that it is tried on addresses")?;
     let volume_bytes = end_bytes.next_multiple_of(GIB);
     let sublun_bytes = (volume_bytes / PAPER_SUBLUNS).next_power_of_two() / 2;
-    let sublun_bytes = sublun_bytes.max(1 << 20);
+    // No policy takes larger regions.
+    let sublun_bytes = sublun_bytes.clamp(1 << 20, 16 << 30);
     let subluns = volume_bytes / sublun_bytes;
     let fast_bytes = subluns * PAPER_FAST / PAPER_SUBLUNS * sublun_bytes;
     let moved_at_once = (subluns * PAPER_MOVED_AT_ONCE + PAPER_SUBLUNS / 2) / PAPER_SUBLUNS;
