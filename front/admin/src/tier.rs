@@ -80,7 +80,7 @@ pub struct TierRules {
 }
 
 /// A tier that a volume is held in, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TierPin {
     /// All of it is in the fast tier, as far as there is room.
@@ -88,22 +88,32 @@ pub enum TierPin {
     /// None of it is.
     Slow,
     /// The policy decides.
+    #[default]
     None,
 }
 
-/// A change of what the user says of a volume's place in the tiers: what is absent stays as it is.
+/// A change of what the user says of a volume's place in the tiers: what is absent stays as it is, and what is `null` is said no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TierChange {
     /// The tier that all of it is held in.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_none")]
     pub pin: Option<TierPin>,
     /// Bytes of it that stay in the fast tier once they are there, the best ones.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_none")]
     pub floor_bytes: Option<u64>,
     /// The most bytes of it in the fast tier; 0 is no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_none")]
     pub ceiling_bytes: Option<u64>,
+}
+
+/// Takes `null` for the word that says nothing.
+fn null_is_none<'de, D, T>(given: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Some(Option::deserialize(given)?.unwrap_or_default()))
 }
 
 /// A move of neighbouring regions.

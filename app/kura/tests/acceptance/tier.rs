@@ -327,6 +327,10 @@ fn two_rules_at_a_time_are_both_kept(home: &Home) {
     let (status, said) = rest(home, "PATCH", "volumes/v/tier", r#"{"pin": "fast"}"#).expect("an answer");
     assert!(status == 400 && said.contains("a pinned volume has no floor"), "{said}");
     home.ok(&["tier", "pin", "v", "fast"]);
-    let said = json(home, &["tier", "pin", "v", "none"]);
-    assert_eq!(said, serde_json::json!({ "floor_bytes": 0, "ceiling_bytes": 0 }));
+    let none = serde_json::json!({ "floor_bytes": 0, "ceiling_bytes": 0 });
+    assert_eq!(json(home, &["tier", "pin", "v", "none"]), none);
+    // So does one that takes back what was said.
+    home.ok(&["tier", "pin", "v", "fast"]);
+    let (_, said) = rest(home, "PATCH", "volumes/v/tier", r#"{"pin": null}"#).expect("an answer");
+    assert_eq!(serde_json::from_str::<Value>(&said).expect("rules"), none);
 }
