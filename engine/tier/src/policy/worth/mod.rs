@@ -264,9 +264,7 @@ impl Worth {
         let worths = self.worths();
         let mut found = Vec::new();
         for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| wants::is_free(volume)) {
-            let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
-                continue;
-            };
+            let Some((own, now)) = self.known(volume.volume) else { continue };
             for (level, shift) in LEVELS.iter().map(|level| level.shift).enumerate().take(COMING) {
                 for of_cell in volume.heat.chunk_by(|a, b| a.region >> shift == b.region >> shift) {
                     let region = of_cell[0].region;
@@ -282,29 +280,46 @@ impl Worth {
         found.into()
     }
 
+    /// A volume that has been told of, and the moment when it was last.
+    fn known(&self, volume: u64) -> Option<(&Volume, Now)> {
+        let own = self.volumes.get(&volume)?;
+        Some((own, own.now?))
+    }
+
+    /// What the regions of a volume on the fast tier that `may_leave` are expected to draw: the `most` least, in no order.
+    fn least(
+        &self,
+        (index, volume): (usize, &VolumeFacts<'_>),
+        most: usize,
+        may_leave: impl Fn(&Volume, u32) -> bool,
+    ) -> Vec<Victim> {
+        let Some((own, now)) = self.known(volume.volume) else { return Vec::new() };
+        let worths = self.worths();
+        let mut expected = Expected::of(own, &worths, now);
+        let regions = volume.placed.iter().map(|placed| placed.region).filter(|region| may_leave(own, *region));
+        let mut least: Vec<Victim> = regions.map(|region| (expected.at(region), index, region)).collect();
+        keep_least(&mut least, most);
+        least
+    }
+
     /// What the regions on the fast tier are expected to draw, the least first: no more than `most` of them, and none that
     /// leaves already. For a pinned volume what was found up may leave, too.
     fn victims(&self, facts: &Facts<'_>, most: usize, gone: &[BTreeSet<u32>], for_pinned: bool) -> Vec<Victim> {
-        let worths = self.worths();
         let mut victims = Vec::new();
         if most == 0 {
             return victims;
         }
-        // What is above its ceiling has been dealt with.
-        let may_leave = |volume: &VolumeFacts<'_>| wants::is_free(volume) && wants::excess(volume) == 0;
-        for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| may_leave(volume)) {
-            let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
-                continue;
-            };
-            let begin = victims.len();
-            let mut expected = Expected::of(own, &worths, now);
-            let may_leave = |region: &u32| !gone[index].contains(region) && (for_pinned || !own.is_found(*region));
-            let regions = volume.placed.iter().map(|placed| placed.region).filter(may_leave);
-            victims.extend(regions.map(|region| (expected.at(region), index, region)));
-            // The best ones stay, down to the floor.
-            keep_least(&mut victims, begin, (wants::spare(volume) as usize).saturating_sub(gone[index].len()));
+        for (index, volume) in facts.volumes.iter().enumerate() {
+            // What is above its ceiling has been dealt with.
+            if wants::is_free(volume) && wants::excess(volume) == 0 {
+                // The best ones stay, down to the floor.
+                let spare = (wants::spare(volume) as usize).saturating_sub(gone[index].len());
+                victims.extend(self.least((index, volume), spare, |own, region| {
+                    !gone[index].contains(&region) && (for_pinned || !own.is_found(region))
+                }));
+            }
         }
-        keep_least(&mut victims, 0, most);
+        keep_least(&mut victims, most);
         victims.sort_unstable_by(by_least);
         victims
     }
@@ -312,20 +327,15 @@ impl Worth {
     /// Of each volume that is at its ceiling and in use, what its regions on the fast tier are expected to draw, the least first:
     /// no more than `most` of them.
     fn own_victims(&self, facts: &Facts<'_>, most: usize) -> BTreeMap<usize, Victims> {
-        let worths = self.worths();
         let is_full = |volume: &VolumeFacts<'_>| {
             let at_ceiling = wants::is_free(volume) && wants::room(volume) == 0 && wants::excess(volume) == 0;
             at_ceiling && facts.fast.total > 0 && !volume.heat.is_empty()
         };
         let full = facts.volumes.iter().enumerate().filter(|(_, volume)| is_full(volume));
-        let least = full.filter_map(|(index, volume)| {
-            let (own, now) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?)))?;
-            let mut expected = Expected::of(own, &worths, now);
-            let regions = volume.placed.iter().map(|placed| placed.region).filter(|region| !own.is_found(*region));
-            let mut victims: Vec<Victim> = regions.map(|region| (expected.at(region), index, region)).collect();
-            keep_least(&mut victims, 0, most);
+        let least = full.map(|(index, volume)| {
+            let mut victims = self.least((index, volume), most, |own, region| !own.is_found(region));
             victims.sort_unstable_by(by_least);
-            Some((index, victims.into_iter().peekable()))
+            (index, victims.into_iter().peekable())
         });
         least.collect()
     }
@@ -462,7 +472,7 @@ impl Policy for Worth {
     }
 
     fn standing(&self, volume: u64, region: u32) -> Standing {
-        let Some((own, now)) = self.volumes.get(&volume).and_then(|own| Some((own, own.now?))) else {
+        let Some((own, now)) = self.known(volume) else {
             return Standing { verdict: "no I/O of the volume was seen yet".into(), ..Standing::default() };
         };
         let worths = self.worths();
@@ -499,19 +509,9 @@ impl Policy for Worth {
 impl Worth {
     /// Sends down what a volume has above its ceiling: what is expected to draw least.
     fn lower_to_ceilings(&self, facts: &Facts<'_>, decision: &mut Decision) {
-        let worths = self.worths();
-        for volume in facts.volumes.iter().filter(|volume| wants::is_free(volume)) {
-            let excess = wants::excess(volume) as usize;
-            let Some((own, now)) = self.volumes.get(&volume.volume).and_then(|own| Some((own, own.now?))) else {
-                continue;
-            };
-            if excess == 0 {
-                continue;
-            }
-            let mut expected = Expected::of(own, &worths, now);
-            let mut all: Vec<Victim> =
-                volume.placed.iter().map(|placed| (expected.at(placed.region), 0, placed.region)).collect();
-            keep_least(&mut all, 0, excess);
+        let is_above = |volume: &VolumeFacts<'_>| wants::is_free(volume) && wants::excess(volume) > 0;
+        for (index, volume) in facts.volumes.iter().enumerate().filter(|(_, volume)| is_above(volume)) {
+            let mut all = self.least((index, volume), wants::excess(volume) as usize, |_, _| true);
             all.sort_unstable_by_key(|victim| victim.2);
             for (_, _, region) in all {
                 wants::push(decision, volume.volume, region..region + 1, Tier::Slow, Reason::Ceiling);

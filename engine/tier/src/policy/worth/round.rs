@@ -15,15 +15,12 @@ pub(super) fn by_least(a: &Victim, b: &Victim) -> Ordering {
     a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
 }
 
-/// Leaves the `most` least of those from `begin` on.
-pub(super) fn keep_least(victims: &mut Vec<Victim>, begin: usize, most: usize) {
-    if victims.len() - begin <= most {
-        return;
+/// Leaves the `most` least.
+pub(super) fn keep_least(victims: &mut Vec<Victim>, most: usize) {
+    if (1..victims.len()).contains(&most) {
+        victims.select_nth_unstable_by(most - 1, by_least);
     }
-    if most > 0 {
-        victims[begin..].select_nth_unstable_by(most - 1, by_least);
-    }
-    victims.truncate(begin + most);
+    victims.truncate(most);
 }
 
 /// Turns candidates into moves, as far as the budget and the room go.
