@@ -1,14 +1,13 @@
 //! Reads and writes of extents that have a fast copy.
 
 use super::FastCopy;
-use crate::destage::Flight;
+use crate::destage::{Destination, Flight};
 use crate::extent::Extent;
 use crate::store::Inner;
 use crate::tables::VolumeState;
 use kura_array::hot::MirrorId;
 use kura_array::{Urgency, Verified};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -155,40 +154,37 @@ impl Inner {
     /// Blocks have been written home: what the fast copies of their extents have is older. One on a single disk gets them
     /// too, so that it goes on serving reads.
     pub async fn came_home(&self, flight: &Flight) {
-        let indexes: BTreeSet<_> = flight.blocks.iter().map(|(block, ..)| self.index_of(*block)).collect();
-        let fast = |index: u32| Some((index, flight.volume.extent(index)?.fast()?));
-        let copies: Vec<_> = indexes.into_iter().filter_map(fast).collect();
-        let here = |index: u32| move |block: &u64| self.index_of(*block) == index;
-        for (index, copy) in &copies {
-            self.change_copy(copy, |bits| {
-                let mine = flight.blocks.iter().filter(|(block, ..)| here(*index)(block));
-                mine.for_each(|(block, ..)| bits.left(self.split(*block).1));
-            });
+        let came = |at: usize, block: u64| match &flight.to {
+            // One that was written again meanwhile has no slot, and its fast copy is newer still.
+            Destination::Hot(slots) => flight.volume.slot(block) == Some(slots[at]),
+            _ => true,
+        };
+        let blocks = flight.blocks.iter().enumerate().map(|(at, (block, ..))| (at, *block));
+        let blocks: Vec<_> = blocks.filter(|(at, block)| came(*at, *block)).collect();
+        let of_extents = blocks.chunk_by(|(_, one), (_, next)| self.index_of(*one) == self.index_of(*next));
+        let fast = |mine: &[(usize, u64)]| flight.volume.extent(self.index_of(mine[0].1))?.fast();
+        let copies: Vec<_> = of_extents.filter_map(|mine| Some((fast(mine)?, mine))).collect();
+        for (copy, mine) in &copies {
+            self.change_copy(copy, |bits| mine.iter().for_each(|(_, block)| bits.left(self.split(*block).1)));
         }
-        for (index, copy) in copies {
+        for (copy, mine) in copies {
             if copy.places.len() == 1 && !copy.is_leaving() && self.is_wanted(&copy) {
-                self.write_through(flight, &copy, here(index)).await;
+                self.write_through(flight, &copy, mine).await;
             }
         }
     }
 
-    async fn write_through(&self, flight: &Flight, copy: &FastCopy, here: impl Fn(&u64) -> bool) {
-        let mut runs: Vec<(u64, Bufs)> = Vec::new();
-        for (number, (block, ..)) in flight.blocks.iter().enumerate().filter(|(_, (block, ..))| here(block)) {
-            let data = flight.data.slice(number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES);
-            match runs.last_mut() {
-                Some((first, run)) if *first + (run.len() / BLOCK_BYTES) as u64 == *block => run.append(data),
-                _ => runs.push((*block, data)),
-            }
-        }
-        for (first, data) in runs {
+    /// Writes some blocks of a flight, each with its number there, to the fast copy of their extent.
+    async fn write_through(&self, flight: &Flight, copy: &FastCopy, blocks: &[(usize, u64)]) {
+        for run in blocks.chunk_by(|one, next| (one.0 + 1, one.1 + 1) == *next) {
+            let ((at, first), count) = (run[0], run.len());
+            let data = flight.data.slice(at * BLOCK_BYTES..(at + count) * BLOCK_BYTES);
             let (_, inside) = self.split(first);
             let failures = self.array.write(&copy.places, inside, &data, Urgency::Idle).await;
             let written = failures.is_empty() && self.serves(copy);
             // One that is only full, or went out of service, has them no more.
             let _ = self.dismiss(failures).await;
             if written {
-                let count = data.len() / BLOCK_BYTES;
                 self.change_copy(copy, |bits| (inside..inside + count).for_each(|at| bits.copied(at)));
             }
         }
