@@ -22,6 +22,7 @@ mod stall;
 mod straight;
 mod strangers;
 mod thick;
+mod tier_room;
 mod tiered;
 #[path = "../rig/told.rs"]
 mod told;

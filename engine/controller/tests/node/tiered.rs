@@ -3,22 +3,19 @@
 use crate::told::Told;
 use kura_block::{Block, Buf, DeviceId, Runtime};
 use kura_controller::{
-    Check, Config, Controller, DiskClass, JournalLimits, Layout, Node, PoolSpec, Settings, SharedPool, SnapshotSpec,
-    TierConfig, TierMove, VolumeSpec,
+    Check, Config, Controller, JournalLimits, Layout, PoolSpec, Settings, SnapshotSpec, TierMove, VolumeSpec,
 };
-use kura_shared::InProcess;
 use kura_sim::{DiskSpec, FaultKind, Place, Sim, SimDisk};
-use kura_tier::{Pace, Settings as Policies, Tier, WorthSettings};
+use kura_tier::{Pace, Reason, Settings as Policies, Tier, WorthSettings};
 use kura_volume::{Pin, TierChange, TierSetup};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
-const EXTENT: u64 = 64 << 10;
+pub(crate) const EXTENT: u64 = 64 << 10;
 
 /// A pool of one controller, with two fast disks and four slow ones.
-struct Rig {
+pub(crate) struct Rig {
     sim: Sim,
     disks: Vec<SimDisk>,
     settings: Settings,
@@ -26,7 +23,7 @@ struct Rig {
 
 impl Rig {
     /// `fast_mib`: of each of the fast disks, beside the journal.
-    fn new(fast_mib: u64) -> Self {
+    pub(crate) fn new(fast_mib: u64) -> Self {
         Self::queued(fast_mib, 0)
     }
 
@@ -48,7 +45,7 @@ impl Rig {
         Self { sim, disks, settings }
     }
 
-    fn run(&self, work: impl AsyncFnOnce(&Controller, &dyn Runtime)) {
+    pub(crate) fn run(&self, work: impl AsyncFnOnce(&Controller, &dyn Runtime)) {
         let runtime: Rc<dyn Runtime> = self.sim.runtime();
         self.sim.block_on(async {
             let config = Config {
@@ -74,30 +71,30 @@ impl Rig {
 }
 
 /// The default policy decides from here on.
-fn tier_by_worth(controller: &Controller) {
+pub(crate) fn tier_by_worth(controller: &Controller) {
     let policy = Policies::Worth(WorthSettings { region_bytes: EXTENT, ..WorthSettings::default() });
     let interval = Duration::from_nanos(policy.interval_ns());
     let (policy, region_bytes) = (policy.policy().unwrap(), policy.region_bytes());
     controller.store().set_tier(Some(TierSetup { policy, region_bytes, interval, single_disk: None })).unwrap();
 }
 
-async fn create(controller: &Controller, name: &str, mib: u64) -> Rc<dyn Block> {
+pub(crate) async fn create(controller: &Controller, name: &str, mib: u64) -> Rc<dyn Block> {
     create_of(controller, name, mib, Layout::Mirror).await
 }
 
-async fn create_of(controller: &Controller, name: &str, mib: u64, layout: Layout) -> Rc<dyn Block> {
+pub(crate) async fn create_of(controller: &Controller, name: &str, mib: u64, layout: Layout) -> Rc<dyn Block> {
     let spec = VolumeSpec { name: name.into(), size_bytes: mib << 20, layout, thick: false, read_only: false };
     controller.store().create(spec).await.unwrap();
     controller.open_volume(name).unwrap()
 }
 
-async fn write(device: &dyn Block, blocks: std::ops::Range<usize>, byte: u8) {
+pub(crate) async fn write(device: &dyn Block, blocks: std::ops::Range<usize>, byte: u8) {
     for block in blocks {
         device.write((block * BLOCK) as u64, Buf::copy_of(&[byte; BLOCK]).into(), false).await.unwrap();
     }
 }
 
-async fn read(device: &dyn Block, blocks: std::ops::Range<usize>, byte: u8) {
+pub(crate) async fn read(device: &dyn Block, blocks: std::ops::Range<usize>, byte: u8) {
     for block in blocks {
         let found = device.read((block * BLOCK) as u64, BLOCK).await.unwrap().contiguous();
         assert!(found.iter().all(|one| *one == byte), "block {block}: {} instead of {byte}", found[0]);
@@ -288,61 +285,6 @@ fn a_snapshot_follows_its_volume() {
     });
 }
 
-/// A pool that began with fast disks alone: what its volumes hold there is no room for copies, and gains nothing by one.
-#[test]
-fn what_lives_on_fast_disks_takes_their_space() {
-    let sim = Sim::new(4);
-    let names = ["fast0", "fast1", "slow0", "slow1", "slow2"];
-    let disks = names.map(|name| sim.disk(name, DiskSpec::nvme(if name < "s" { 30 } else { 64 } << 20)));
-    let pool =
-        PoolSpec { uuid: [9; 16], extent_bytes: EXTENT, controllers: 1, journal_bytes: 5 << 20, floating_percent: 0 };
-    crate::rig::format(&sim, &disks[..2], 2, &pool);
-    let runtime: Rc<dyn Runtime> = sim.runtime();
-    sim.block_on(async {
-        let shared: Arc<dyn SharedPool> = Arc::new(InProcess::new());
-        let paths = ["fast0", "fast1"].map(ToOwned::to_owned);
-        let opener = SimDisk::opener(&disks);
-        let (node, ..) = Node::start(&paths, opener, &runtime, &shared, Config::default()).await.unwrap();
-        fill(&node, "old").await;
-        for (name, uuid) in [("slow0", 90), ("slow1", 91), ("slow2", 92)] {
-            node.add_disk(name.into(), DiskClass::Slow, [uuid; 16]).await.unwrap();
-        }
-        fill(&node, "new").await;
-        let settings = Policies::Worth(WorthSettings { region_bytes: EXTENT, ..WorthSettings::default() });
-        node.set_tier(Some(TierConfig { settings, single_disk: None })).await.unwrap();
-        let free = || async { node.tier().await.unwrap().free_bytes };
-        let before = free().await;
-        for name in ["old", "new"] {
-            node.change_tier_rules(name, TierChange { pin: Some(Pin::Fast), ..TierChange::default() }).await.unwrap();
-        }
-        runtime.sleep(Duration::from_secs(10)).await;
-        let tier = node.tier().await.unwrap();
-        assert_eq!((tier.hindrance.clone(), tier.valid_bytes), (None, 4 << 20), "{tier:?}");
-        assert_eq!(free().await, before - (4 << 20));
-        let moves = node.tier_moves().await.unwrap();
-        assert!(moves.iter().all(|one| one.volume == "new" && one.failed.is_none()), "{moves:?}");
-        node.delete_volume("old", false).await.unwrap();
-        runtime.sleep(Duration::from_secs(10)).await;
-        assert_eq!(free().await, before, "its space is the tier's");
-    });
-}
-
-/// Makes a volume of 4 MiB, and writes all of it.
-async fn fill(node: &Node, name: &'static str) {
-    let size_bytes = 4 << 20;
-    let spec = VolumeSpec { name: name.into(), size_bytes, layout: Layout::Mirror, thick: false, read_only: false };
-    node.create_volume(spec).await.unwrap();
-    let (door, _) = node.find(name).await.unwrap();
-    let write = door.call(move |controller| {
-        Box::pin(async move {
-            let device = controller.open_volume(name).unwrap();
-            write(&*device, 0..1024, 1).await;
-            controller.store().checkpoint().await.unwrap();
-        })
-    });
-    write.await.unwrap();
-}
-
 /// On disks that are asked for one thing after the other, what comes up waits for what clients ask for.
 #[test]
 fn clients_go_before_moves() {
@@ -455,61 +397,117 @@ fn what_is_given_up_while_it_goes_down_does_not_come_back() {
     }
 }
 
-/// Whole groups are allocated: what the last one has beyond its volume's end is nobody's, and takes no room in the fast tier.
+/// What was overwritten on its way to the hot area is known by what its fast copy has, as long as that is the newest.
 #[test]
-fn what_is_pinned_ends_with_its_volume() {
+fn what_is_overwritten_on_its_way_leaves_no_wrong_word() {
     let rig = Rig::new(24);
+    // The first one that goes down is charged for ever: the others wait.
+    let told = Told::new(Tier::Fast, Pace { bytes_per_s: u64::MAX, depth: 1 });
     rig.run(async |controller, runtime| {
-        let spec =
-            VolumeSpec { name: "v".into(), size_bytes: EXTENT, layout: Layout::Raid5, thick: false, read_only: false };
-        controller.store().create(spec).await.unwrap();
-        let device = controller.open_volume("v").unwrap();
-        tier_by_worth(controller);
-        write(&*device, 0..1, 7).await;
-        device.flush().await.unwrap();
-        let in_fast = || controller.store().tier().fast_bytes;
-        for (pin, wanted) in [(Pin::Fast, EXTENT), (Pin::Slow, 0)] {
-            controller
-                .store()
-                .change_tier_rules("v", TierChange { pin: Some(pin), ..TierChange::default() })
-                .await
-                .unwrap();
+        told.decide_for(controller, EXTENT);
+        let device = create_of(controller, "v", 2, Layout::HotMirror).await;
+        for byte in [1, 2] {
+            write(&*device, 0..512, byte).await;
+            controller.store().checkpoint().await.unwrap();
             runtime.sleep(Duration::from_secs(20)).await;
-            assert_eq!(in_fast(), wanted, "{pin:?}");
-            let moves = controller.store().tier().moves;
-            runtime.sleep(Duration::from_secs(20)).await;
-            assert_eq!(controller.store().tier().moves, moves, "{pin:?}: it rests");
         }
-        read(&*device, 0..1, 7).await;
+        assert_eq!(controller.store().tier().stale_bytes, 2 << 20);
+        told.0.set((Tier::Slow, Pace { bytes_per_s: 1, depth: 1 }));
+        runtime.sleep(Duration::from_secs(20)).await;
+        assert!(controller.store().tier().stale_bytes > 1 << 20, "{:?}", controller.store().tier());
+        for block in 300..310 {
+            write(&*device, block..block + 1, 3).await;
+            device.flush().await.unwrap();
+            while rig.disks[2..].iter().all(|disk| disk.counters().queue == 0) {
+                runtime.sleep(Duration::from_millis(1)).await;
+            }
+            write(&*device, block..block + 1, 4).await;
+            while controller.info().dirty_bytes > 0 {
+                runtime.sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let report = controller.store().check(Check::Verify).await.unwrap();
+        assert_eq!((report.repaired, report.violations), (0, vec![]));
+        read(&*device, 300..310, 4).await;
+        read(&*device, 310..512, 2).await;
     });
 }
 
-/// One slow disk is left of those that a mirror lies on: data goes to the fast disks too, and what they have of copies makes room for it.
+/// What was up before a start is looked through as it is used: where nothing is missing, nothing is written, and nothing told.
 #[test]
-fn fast_disks_that_data_needs_take_no_copies() {
+fn what_was_all_up_before_a_start_is_left_alone() {
+    let rig = Rig::new(24);
+    let told = Told::new(Tier::Fast, Pace { bytes_per_s: u64::MAX, depth: 4 });
+    rig.run(async |controller, runtime| {
+        told.decide_for(controller, EXTENT);
+        let device = create(controller, "v", 4).await;
+        write(&*device, 0..1024, 1).await;
+        controller.store().checkpoint().await.unwrap();
+        runtime.sleep(Duration::from_secs(20)).await;
+        assert_eq!(controller.store().tier().valid_bytes, 4 << 20);
+        controller.store().checkpoint().await.unwrap();
+    });
+    rig.run(async |controller, runtime| {
+        tier_by_worth(controller);
+        let device = controller.open_volume("v").unwrap();
+        let flushes = || rig.disks[..2].iter().map(|disk| disk.counters().flushes).sum::<u64>();
+        let before = (flushes(), rig.slow_reads());
+        for _ in 0..5 {
+            read(&*device, 0..1024, 1).await;
+            runtime.sleep(Duration::from_secs(1)).await;
+        }
+        // Of 64 extents, each on two disks.
+        assert!(flushes() - before.0 < 16, "{} flushes", flushes() - before.0);
+        let tier = controller.store().tier();
+        assert!(tier.moves >= 64 && tier.waiting == 0, "each is looked through: {tier:?}");
+        assert!(controller.store().tier_moves().is_empty(), "{:?}", controller.store().tier_moves());
+    });
+}
+
+/// What moves cost is forgotten while nobody asks for anything, too.
+#[test]
+fn what_was_measured_fades_while_the_policy_rests() {
     let rig = Rig::new(24);
     rig.run(async |controller, runtime| {
-        let device = create(controller, "v", 16).await;
-        write(&*device, 0..2048, 1).await;
+        let names = ["a", "b", "c"];
+        for name in names {
+            write(&*create(controller, name, 4).await, 0..1024, 1).await;
+        }
+        controller.store().checkpoint().await.unwrap();
         tier_by_worth(controller);
-        let pinned = TierChange { pin: Some(Pin::Fast), ..TierChange::default() };
-        controller.store().change_tier_rules("v", pinned).await.unwrap();
+        let mut costs_ms = Vec::new();
+        for name in names {
+            for _ in 0..5 {
+                read(&*controller.open_volume(name).unwrap(), 0..1024, 1).await;
+                runtime.sleep(Duration::from_secs(1)).await;
+            }
+            let moves = controller.store().tier_moves();
+            let (.., first) = moves.into_iter().find(|(of, ..)| of.as_deref() == Some(name)).unwrap();
+            let Reason::Worth { costs_ms: costs, .. } = first.decided.reason else { panic!("{first:?}") };
+            costs_ms.push(costs);
+            runtime.sleep(Duration::from_mins(if name == "a" { 0 } else { 20 })).await;
+        }
+        let (measured, forgotten) = (costs_ms[1], costs_ms[2]);
+        assert!(forgotten > 2.0 * measured, "{forgotten} ms, measured were {measured} ms");
+    });
+}
+
+/// What is up serves without a policy, too, and is counted.
+#[test]
+fn what_is_up_without_a_policy_is_counted() {
+    let rig = Rig::new(24);
+    let told = Told::new(Tier::Fast, Pace { bytes_per_s: u64::MAX, depth: 4 });
+    rig.run(async |controller, runtime| {
+        told.decide_for(controller, EXTENT);
+        let device = create(controller, "v", 1).await;
+        write(&*device, 0..256, 1).await;
+        controller.store().checkpoint().await.unwrap();
         runtime.sleep(Duration::from_secs(20)).await;
-        write(&*device, 0..1024, 2).await;
-        let tier = controller.store().tier();
-        assert_eq!((tier.fast_bytes, tier.hindrance), (8 << 20, None));
-        for leaves in 3..6 {
-            controller.store().leave_disk(DeviceId(leaves)).await.unwrap();
-        }
-        runtime.sleep(Duration::from_secs(120)).await;
-        let tier = controller.store().tier();
-        assert!(tier.hindrance.as_ref().is_some_and(|why| why.contains("take data too")), "{tier:?}");
-        let moves: u64 = controller.store().unwanted().values().map(|held| held.copies).sum();
-        assert_eq!((tier.fast_bytes, moves), (0, 0));
-        write(&*device, 2048..4096, 3).await;
-        device.flush().await.unwrap();
-        for (blocks, byte) in [(0..1024, 2), (1024..2048, 1), (2048..4096, 3)] {
-            read(&*device, blocks, byte).await;
-        }
+        controller.store().set_tier(None).unwrap();
+        let before = controller.store().tier().hits;
+        read(&*device, 0..64, 1).await;
+        write(&*device, 0..16, 2).await;
+        let hits = controller.store().tier().hits;
+        assert_eq!((hits.fast_reads - before.fast_reads, hits.fast_writes - before.fast_writes), (64, 16));
     });
 }

@@ -99,7 +99,7 @@ impl Inner {
         let mut patience = Patience::new(self.runtime.now());
         loop {
             let mut left = 0;
-            for copy in family.0.iter().flat_map(|member| self.tier.copies_of(member.id)) {
+            for copy in family.0.iter().flat_map(|member| self.tier.copies_of(member.id, 0)) {
                 left += 1 + copy.bits().stale.count() as usize;
                 if !copy.is_leaving() {
                     self.send_down(&copy);

@@ -1,17 +1,16 @@
 //! The engine: once an interval the policy is told what was, and what it decides waits in line.
 
+use super::line::Line;
 use super::{FastCopy, Hits, Key, Pin, TierRules};
 use crate::store::Inner;
 use crate::tables::{MappedRuns, VolumeState};
 use kura_array::Work;
 use kura_block::{Amount, DeviceId, Error, Result};
 use kura_tier::{Costs, Facts, Heat, Move, Pace, Placed, Policy, Reason, SlowLoad, Space, Tier, VolumeFacts, Wants};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Moves that are remembered.
-const REMEMBERED: usize = 1000;
 /// How much the newest measurement counts.
 const NEWEST: f64 = 0.2;
 /// Seconds in which half of what was measured is forgotten.
@@ -29,48 +28,11 @@ pub struct TierSetup {
     pub single_disk: Option<DeviceId>,
 }
 
-/// A move, as it is remembered.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TierMove {
-    /// Counts up with each move.
-    pub number: u64,
-    /// What was decided, and why.
-    pub decided: Move,
-    /// When that was, by the runtime's clock.
-    pub at: Duration,
-    /// Extents that have arrived.
-    pub extents: u32,
-    /// Bytes that were copied.
-    pub bytes: u64,
-    /// When it was done; `None` while it is not.
-    pub done: Option<Duration>,
-    /// Why it did not come to its end.
-    pub failed: Option<String>,
-    /// Extents on their way.
-    pub(super) under_way: u32,
-    /// None of it is left to begin.
-    pub(super) all_begun: bool,
-    /// Times that it found no room.
-    pub(super) refused: u32,
-}
-
-/// A move that waits, and how far it has come.
-pub(super) struct Waiting {
-    pub number: u64,
-    pub decided: Move,
-    /// Extents left.
-    pub left: std::ops::Range<u32>,
-    /// There was something to move.
-    pub begun: bool,
-}
-
 /// What the engine knows.
 #[derive(Default)]
 pub(crate) struct Engine {
     pub setup: Option<TierSetup>,
-    pub(super) waiting: VecDeque<Waiting>,
-    pub moves: VecDeque<TierMove>,
-    pub next_number: u64,
+    pub line: Line,
     pub pace: Pace,
     /// When the interval began.
     pub begun: Duration,
@@ -89,6 +51,8 @@ pub(crate) struct Engine {
     pub load: SlowLoad,
     pub hits: Hits,
     pub measured: Measured,
+    /// Copies that there was room for on the fast disks, whoever has the rest, when it was looked last.
+    pub room: Option<u64>,
 }
 
 /// Milliseconds that an extent takes up and down, waiting for users' requests included, as measured lately.
@@ -117,6 +81,16 @@ impl Measured {
         let left = (-passed.as_secs_f64() / FADES_S).exp2();
         (self.up, self.down) = (up + (self.up - up) * left, down + (self.down - down) * left);
     }
+}
+
+/// A region with fast copies, or on its way up.
+pub(super) struct Up {
+    volume: u64,
+    region: u32,
+    /// It is not on its way down.
+    stays: bool,
+    /// The home of what stays is older.
+    dirty: bool,
 }
 
 /// A volume in the interval, with what its facts borrow.
@@ -157,7 +131,7 @@ impl Inner {
         }
         let mut engine = self.tier.engine.borrow_mut();
         engine.setup = setup;
-        engine.give_up(|_| true, "the policy has changed since", self.runtime.now());
+        engine.line.give_up(|_| true, "the policy has changed since", self.runtime.now());
         engine.heat.clear();
         drop(engine);
         self.begin_interval();
@@ -200,37 +174,51 @@ impl Inner {
         }
     }
 
-    /// Regions that this controller's share of the fast disks holds, and of these what nothing holds.
-    pub fn tier_space(&self) -> Space {
-        self.see_fast_homes();
+    /// Regions that this controller's share of the fast disks holds, and of these what is left by so many that are up.
+    pub fn tier_space(&self, up: usize) -> Space {
         let (disks, width) = (self.fast_disks(), self.fast_width());
         let members = disks.iter().filter_map(|disk| self.array.member(*disk));
         let extents = members.map(|disk| (disk.id, u64::from(disk.plan.extents)));
         let all = copies_on(extents.clone().map(|(_, extents)| extents), width);
         let left = copies_on(extents.map(|(disk, extents)| extents.saturating_sub(self.homes_on(disk))), width);
-        // Each controller has its part of what its own volumes leave.
+        // Each controller has its part of what its own volumes leave, as far as those of the others leave it.
         let share = (all / u64::from(self.controllers.max(1))).saturating_sub(all - left);
+        let own = self.tier.copies.borrow().len() as u64;
+        let share = self.tier.engine.borrow().room.map_or(share, |room| share.min(own + room));
         let total = fit(share / u64::from(self.region_extents()));
-        let (mut held, of) = (BTreeSet::new(), self.region_extents());
-        held.extend(self.tier.copies().iter().map(|copy| (copy.owner.volume, copy.owner.index / of)));
-        let engine = self.tier.engine.borrow();
-        for waiting in engine.waiting.iter().filter(|waiting| waiting.decided.to == Tier::Fast) {
-            held.extend(waiting.decided.regions.clone().map(|region| (waiting.decided.volume, region)));
+        Space { total, free: total.saturating_sub(fit(up as u64)) }
+    }
+
+    /// Looks how many copies the fast disks have room for; those that wait for the journal's tail leave theirs.
+    async fn look_for_room(&self) -> Result<()> {
+        let mut free = Vec::new();
+        for disk in self.fast_disks() {
+            free.push(u64::from(self.share.look(disk).await?));
         }
-        Space { total, free: total.saturating_sub(held.len() as u32) }
+        let leaves = self.freed.borrow().iter().filter(|freed| freed.copy.is_some()).count() as u64;
+        self.tier.engine.borrow_mut().room = Some(copies_on(free.into_iter(), self.fast_width()) + leaves);
+        Ok(())
     }
 
     /// Asks the policy when an interval is over.
-    pub fn tick(&self) {
-        let now = self.runtime.now();
-        let (begun, interval) = {
-            let engine = self.tier.engine.borrow();
-            let Some(setup) = &engine.setup else { return };
-            (engine.begun, setup.interval)
-        };
-        if !self.tier.rests.get() && now.saturating_sub(begun) >= interval {
-            self.decide(now, now.saturating_sub(begun));
+    pub async fn tick(&self) {
+        if self.interval_over().is_none() {
+            return;
         }
+        if let Err(error) = self.look_for_room().await {
+            tracing::debug!(%error, "nobody knows how much room the fast tier has");
+        }
+        if let Some(interval) = self.interval_over() {
+            self.decide(interval);
+        }
+    }
+
+    /// How long the interval was, if it is over.
+    fn interval_over(&self) -> Option<Duration> {
+        let engine = self.tier.engine.borrow();
+        let passed = self.runtime.now().saturating_sub(engine.begun);
+        let over = engine.setup.as_ref().is_some_and(|setup| passed >= setup.interval);
+        (over && !self.tier.rests.get()).then_some(passed)
     }
 
     /// Something may be to decide: where the policy rested, an interval begins.
@@ -244,7 +232,7 @@ impl Inner {
         self.tier.rests.set(false);
         // What was before counts for none.
         let _ = self.slow_load(Duration::ZERO);
-        self.tier.engine.borrow_mut().begun = self.runtime.now();
+        self.tier.engine.borrow_mut().begin(self.runtime.now());
         self.tier.wake.notify_one();
     }
 
@@ -261,13 +249,15 @@ impl Inner {
         })
     }
 
-    fn decide(&self, now: Duration, interval: Duration) {
-        let told = self.tell_policy();
-        let (space, load) = (self.tier_space(), self.slow_load(interval));
+    fn decide(&self, interval: Duration) {
+        self.see_fast_homes();
+        self.send_down_what_is_beyond();
+        let (now, up) = (self.runtime.now(), self.regions_up());
+        let told = self.tell_policy(&up);
+        let (space, load) = (self.tier_space(up.len()), self.slow_load(interval));
         let (hindered, going_down) = (self.tier_hindrance().is_some(), self.going_down());
         let engine = &mut *self.tier.engine.borrow_mut();
-        engine.measured.fade(now.saturating_sub(engine.begun));
-        engine.begun = now;
+        engine.begin(now);
         engine.load = load;
         engine.hits = self.tier.hits.get();
         let of = f64::from(self.region_extents());
@@ -296,72 +286,100 @@ impl Inner {
         let Some(setup) = &mut engine.setup else { return };
         let decision = setup.policy.decide(&facts);
         let asked = told.iter().any(|volume| !volume.heat.is_empty() || volume.wants != Wants::default());
-        let moves = !decision.moves.is_empty() || !engine.waiting.is_empty();
+        let moves = !decision.moves.is_empty() || engine.line.waiting().next().is_some();
         self.tier.rests.set(!asked && !moves && setup.policy.rests());
         engine.take_pace(decision.pace, now);
         for decided in decision.moves.into_iter().filter(|decided| decided.to == Tier::Slow || !hindered) {
-            engine.take(decided, self.region_extents(), now);
+            engine.line.take(decided, self.region_extents(), now);
         }
         self.follow_up(engine, &told, now);
         engine.heat = told.into_iter().map(|volume| (volume.id, volume.heat)).collect();
     }
 
-    /// Extents that have come into a region of the fast tier since it went there go there too.
+    /// Extents that have come into a region of the fast tier since it went there go there too, once it is used.
     fn follow_up(&self, engine: &mut Engine, told: &[Told], now: Duration) {
         let of = self.region_extents();
         for volume in told {
             let Some(state) = self.tables.borrow().volumes.get(&volume.id).cloned() else { continue };
-            for placed in &volume.placed {
-                let touched = volume.heat.binary_search_by_key(&placed.region, |heat| heat.region).is_ok();
+            for Heat { region, .. } in volume.heat.iter().copied() {
                 let waits = || {
-                    let here = |waiting: &&Waiting| waiting.decided.volume == volume.id;
-                    engine.waiting.iter().filter(here).any(|waiting| waiting.decided.regions.contains(&placed.region))
+                    let here = |decided: &Move| decided.volume == volume.id && decided.regions.contains(&region);
+                    engine.line.waiting().any(here)
                 };
                 let lacks = |index: u32| {
                     let extent = state.extent(index);
                     let extent = extent.filter(|extent| !self.is_home_fast(extent));
                     extent.is_some_and(|extent| extent.fast().is_none_or(|copy| !copy.is_filled()))
                 };
-                if !touched || waits() || !(placed.region * of..(placed.region + 1) * of).any(lacks) {
+                let is_up = volume.placed.binary_search_by_key(&region, |placed| placed.region).is_ok();
+                if !is_up || !(region * of..(region + 1) * of).any(lacks) || waits() {
                     continue;
                 }
-                let last = engine.moves.iter().rev().find(|done| done.decided.is_about(volume.id, placed.region));
-                let regions = placed.region..placed.region + 1;
-                let rest = |reason| Move { volume: volume.id, regions, to: Tier::Fast, drop_clean: true, reason };
-                match last.map(|last| &last.decided) {
+                let reason = match engine.line.last_of(volume.id, region).map(|last| &last.decided) {
                     // A restart forgets why.
-                    None => engine.take(rest(Reason::Rest), of, now),
-                    Some(last) if last.to == Tier::Fast => engine.take(rest(last.reason.clone()), of, now),
-                    Some(_) => {}
-                }
+                    None => Reason::Rest,
+                    Some(last) if last.to == Tier::Fast => last.reason.clone(),
+                    Some(_) => continue,
+                };
+                let regions = region..region + 1;
+                let rest = Move { volume: volume.id, regions, to: Tier::Fast, drop_clean: true, reason };
+                engine.line.take(rest, of, now);
             }
         }
     }
 
-    /// What the policy is told of each volume; not of snapshots, which have nothing of their own but slots of a PoolVOL.
-    fn tell_policy(&self) -> Vec<Told> {
+    /// The regions with fast copies and those on their way up, in order.
+    pub(super) fn regions_up(&self) -> Vec<Up> {
         let of = self.region_extents();
-        self.see_fast_homes();
-        let mut placed: BTreeMap<u64, BTreeMap<u32, bool>> = BTreeMap::new();
-        for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving()) {
-            let regions = placed.entry(copy.owner.volume).or_default();
-            *regions.entry(copy.owner.index / of).or_default() |= !copy.is_clean();
-        }
-        for Waiting { decided, .. } in &self.tier.engine.borrow().waiting {
-            let regions = placed.entry(decided.volume).or_default();
-            match decided.to {
-                Tier::Fast => {
-                    for region in decided.regions.clone() {
-                        regions.entry(region).or_default();
-                    }
-                }
-                Tier::Slow => {
-                    let gone: Vec<_> = regions.range(decided.regions.clone()).map(|(region, _)| *region).collect();
-                    for region in gone {
-                        regions.remove(&region);
-                    }
-                }
+        let mut all: Vec<Up> = Vec::new();
+        for copy in self.tier.copies.borrow().values() {
+            let (volume, region, stays) = (copy.owner.volume, copy.owner.index / of, !copy.is_leaving());
+            let dirty = stays && !copy.is_clean();
+            match all.last_mut().filter(|last| (last.volume, last.region) == (volume, region)) {
+                Some(last) => (last.stays, last.dirty) = (last.stays || stays, last.dirty || dirty),
+                None => all.push(Up { volume, region, stays, dirty }),
             }
+        }
+        // Of several moves of a region the last one says where it is in the end; that it comes takes room in any case.
+        let mut moved: BTreeMap<(u64, u32), (bool, bool)> = BTreeMap::new();
+        for decided in self.tier.engine.borrow().line.waiting() {
+            let comes = decided.to == Tier::Fast;
+            for region in decided.regions.clone() {
+                let known = moved.entry((decided.volume, region)).or_default();
+                *known = (known.0 || comes, comes);
+            }
+        }
+        let known = all.len();
+        for ((volume, region), (comes, stays)) in moved {
+            match all[..known].binary_search_by_key(&(volume, region), |up| (up.volume, up.region)) {
+                Ok(at) => all[at].stays = stays,
+                Err(_) if comes => all.push(Up { volume, region, stays, dirty: false }),
+                Err(_) => {}
+            }
+        }
+        all.sort_by_key(|up| (up.volume, up.region));
+        all
+    }
+
+    /// Copies of what a volume that was made smaller has beyond its end, in a group of which it keeps a part, go down: no policy is
+    /// told of them.
+    fn send_down_what_is_beyond(&self) {
+        let tables = self.tables.borrow();
+        for volume in tables.volumes.homes().values() {
+            let end = self.regions_of(volume) * self.region_extents();
+            let beyond = self.tier.copies_of(volume.id, end);
+            beyond.iter().filter(|copy| !copy.is_leaving()).for_each(|copy| self.send_down(copy));
+        }
+    }
+
+    /// What the policy is told of each volume; not of snapshots, which have nothing of their own but slots of a PoolVOL.
+    fn tell_policy(&self, up: &[Up]) -> Vec<Told> {
+        let of_volumes = up.chunk_by(|one, next| one.volume == next.volume);
+        let mut placed: BTreeMap<u64, Vec<Placed>> = BTreeMap::new();
+        for of_volume in of_volumes {
+            let here = of_volume.iter().filter(|up| up.stays);
+            let here = here.map(|Up { region, dirty, .. }| Placed { region: *region, dirty: *dirty });
+            placed.insert(of_volume[0].volume, here.collect());
         }
         let tables = self.tables.borrow();
         let own = tables.volumes.homes().values();
@@ -378,9 +396,8 @@ impl Inner {
             let wants = wants.unwrap_or_else(|| self.wants_of(volume.tier.get()));
             let mut heat = volume.heat.take();
             heat.retain(|heat| heat.region < regions);
-            let here = placed.remove(&volume.id).unwrap_or_default();
-            let here = here.into_iter().filter(|(region, _)| *region < regions);
-            let placed = here.map(|(region, dirty)| Placed { region, dirty }).collect();
+            let mut placed = placed.remove(&volume.id).unwrap_or_default();
+            placed.retain(|placed| placed.region < regions);
             Told { id: volume.id, regions, mapped: within(self.runs_below(volume), regions), heat, placed, wants }
         })
         .collect()
@@ -431,40 +448,16 @@ fn copies_on(extents: impl Iterator<Item = u64> + Clone, width: usize) -> u64 {
 }
 
 impl Engine {
-    /// Takes a move into the line.
-    pub(super) fn take(&mut self, decided: Move, region_extents: u32, at: Duration) {
-        self.next_number += 1;
-        let number = self.next_number;
-        let left = decided.regions.start * region_extents..decided.regions.end * region_extents;
-        self.moves.push_back(TierMove {
-            number,
-            decided: decided.clone(),
-            at,
-            extents: 0,
-            bytes: 0,
-            done: None,
-            failed: None,
-            under_way: 0,
-            all_begun: false,
-            refused: 0,
-        });
-        if self.moves.len() > REMEMBERED {
-            self.moves.pop_front();
-        }
-        self.waiting.push_back(Waiting { number, decided, left, begun: false });
+    /// An interval begins.
+    fn begin(&mut self, now: Duration) {
+        self.measured.fade(now.saturating_sub(self.begun));
+        self.begun = now;
     }
 
     /// Regions that wait to be moved.
     pub fn waiting_regions(&self) -> u32 {
-        let decided = self.waiting.iter().map(|waiting| &waiting.decided);
-        let regions =
-            decided.filter(|decided| decided.reason != Reason::Rest).map(|decided| decided.regions.len() as u64);
-        fit(regions.sum())
-    }
-
-    /// A move, while it is remembered.
-    pub fn remembered(&mut self, number: u64) -> Option<&mut TierMove> {
-        self.moves.iter_mut().rev().find(|remembered| remembered.number == number)
+        let decided = self.line.waiting().filter(|decided| decided.reason != Reason::Rest);
+        fit(decided.map(|decided| decided.regions.len() as u64).sum())
     }
 }
 
@@ -475,15 +468,4 @@ fn within(mapped: MappedRuns, regions: u32) -> MappedRuns {
     }
     let inside = mapped.iter().filter(|run| run.start < regions);
     inside.map(|run| run.start..run.end.min(regions)).collect()
-}
-
-/// What a move is about.
-trait About {
-    fn is_about(&self, volume: u64, region: u32) -> bool;
-}
-
-impl About for Move {
-    fn is_about(&self, volume: u64, region: u32) -> bool {
-        self.volume == volume && self.regions.contains(&region)
-    }
 }

@@ -68,7 +68,9 @@ impl Inner {
     /// Counts a request of blocks `first` to before `end`, where they lie: with a snapshot that may be in its PVOL, or in the
     /// PoolVOL. A region counts once a request.
     pub fn note_use(&self, volume: &Rc<VolumeState>, first: u64, end: u64, write: bool) {
-        if self.tier.region_blocks.get() == 0 || first >= end {
+        // What is up serves without a policy, too.
+        let is_asked = self.tier.region_blocks.get() > 0 || !self.tier.copies.borrow().is_empty();
+        if !is_asked || first >= end {
             return;
         }
         self.rouse();
@@ -104,7 +106,8 @@ impl Inner {
     /// served by the fast tier. What is not allocated has nothing to be moved.
     fn note_at(&self, volume: &VolumeState, first: u64, end: u64, write: bool, last: &mut Last) -> Option<bool> {
         let region_blocks = self.tier.region_blocks.get();
-        for region in first / region_blocks..=(end - 1) / region_blocks {
+        let counted = (region_blocks > 0).then(|| first / region_blocks..=(end - 1) / region_blocks);
+        for region in counted.into_iter().flatten() {
             let at = first.max(region * region_blocks);
             if volume.extent(self.index_of(at)).is_some()
                 && last.replace((volume.id, region)) != Some((volume.id, region))

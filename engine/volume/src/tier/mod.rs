@@ -32,6 +32,7 @@ mod data;
 mod engine;
 mod fast_homes;
 mod heat;
+mod line;
 mod mover;
 mod moves;
 mod recover;
@@ -40,9 +41,10 @@ mod status;
 
 pub(crate) use copy::{Bits, FastCopy, Key};
 pub(crate) use data::Source;
-pub use engine::{TierMove, TierSetup};
+pub use engine::TierSetup;
 pub(crate) use heat::HeatMap;
 pub use heat::Hits;
+pub use line::TierMove;
 pub(crate) use recover::Known;
 pub use rules::{Pin, TierChange, TierRules};
 pub use status::{RegionUse, TierStatus, TierWhy};
@@ -76,8 +78,10 @@ pub(crate) struct FastTier {
     hits: Cell<Hits>,
     engine: RefCell<engine::Engine>,
     fast_homes: RefCell<fast_homes::FastHomes>,
-    /// Fast disks that take no copies, of which none is left that does not go down.
-    seen_unwanted: RefCell<Option<Vec<DeviceId>>>,
+    /// Fast disks that take no copies, of which none is left that does not go down, and below which width none is.
+    seen_unwanted: RefCell<Option<(Vec<DeviceId>, usize)>>,
+    /// Disks that a copy lies on, at least.
+    width: Cell<usize>,
     /// Nothing is asked for, and the policy has nothing to decide until something is.
     rests: Cell<bool>,
     /// The mover has something to look at.
@@ -90,9 +94,9 @@ impl FastTier {
         self.copies.borrow().values().cloned().collect()
     }
 
-    /// Those of a volume, by extent.
-    pub fn copies_of(&self, volume: u64) -> Vec<Rc<FastCopy>> {
-        self.copies.borrow().range((volume, 0)..=(volume, u32::MAX)).map(|(_, copy)| Rc::clone(copy)).collect()
+    /// Those of a volume from an extent on, in order.
+    pub fn copies_of(&self, volume: u64, from: u32) -> Vec<Rc<FastCopy>> {
+        self.copies.borrow().range((volume, from)..=(volume, u32::MAX)).map(|(_, copy)| Rc::clone(copy)).collect()
     }
 
     /// The copy of an extent.
@@ -164,15 +168,16 @@ impl Inner {
         unwanted.map(|member| member.id).collect()
     }
 
-    /// True when both disks of a copy work and stay.
+    /// True when a copy has two disks, and both work and stay.
     pub fn is_redundant(&self, copy: &FastCopy) -> bool {
         copy.places.len() > 1 && self.is_wanted(copy)
     }
 
-    /// True when every disk of a copy works and stays.
+    /// True when every disk of a copy works and stays, and there are enough of them.
     pub fn is_wanted(&self, copy: &FastCopy) -> bool {
         let leaving = &self.tables.borrow().leaving;
-        copy.places.iter().all(|place| self.array.works(*place) && !leaving.contains(&place.device))
+        let stays = |place: &Place| self.array.works(*place) && !leaving.contains(&place.device);
+        copy.places.len() >= self.tier.width.get() && copy.places.iter().all(stays)
     }
 
     /// True when a copy can be read.

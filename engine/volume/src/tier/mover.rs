@@ -1,14 +1,13 @@
 //! The mover: carries out what was decided, an extent at a time, and brings down what lies on a disk that fails or leaves.
 
-use super::engine::{Measured, Waiting};
+use super::engine::{Engine, Measured};
 use super::{Bits, FastCopy, Inner, Key, TierMove};
 use crate::tables::VolumeState;
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use kura_block::{Kind, Result};
-use kura_tier::{Move, Pace, Tier};
-use std::collections::{BTreeSet, VecDeque};
+use kura_tier::{Pace, Tier};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,8 +19,6 @@ const LEAVING: Duration = Duration::from_secs(1);
 const BUSY: Duration = Duration::from_millis(10);
 /// How long to wait before trying again what the disks or a full tier refused.
 const REFUSED: Duration = Duration::from_secs(1);
-/// How often a move is refused before it is given up.
-const REFUSALS: u32 = 5;
 
 /// An extent to be moved.
 enum Step {
@@ -34,7 +31,7 @@ impl Inner {
     pub async fn tier_for_ever(self: Rc<Self>) {
         let mut flying = FuturesUnordered::new();
         while self.goes_on() {
-            self.tick();
+            self.tick().await;
             let depth = self.tier.engine.borrow().pace.depth.max(1) as usize;
             while flying.len() < depth {
                 let Some(step) = self.next_step_of_tier() else { break };
@@ -68,7 +65,7 @@ impl Inner {
         let decides = engine.setup.as_ref().filter(|_| !self.tier.rests.get());
         let decides = decides.map(|setup| until(engine.begun + setup.interval));
         let paced = Some(until(engine.not_before)).filter(|paced| !paced.is_zero()).unwrap_or(LOOK);
-        let waits = (!engine.waiting.is_empty()).then_some(paced);
+        let waits = engine.line.waiting().next().map(|_| paced);
         // What has rested waits for a hand that is free, and that is news.
         let rested = engine.resting.values().map(|rested| until(*rested)).filter(|rest| !rest.is_zero());
         let rested = rested.min().unwrap_or(LEAVING);
@@ -97,13 +94,9 @@ impl Inner {
         if waits {
             return None;
         }
-        while let Some(mut waiting) = engine.waiting.pop_front() {
-            let step = self.next_of(&mut waiting, &mut engine);
-            if waiting.left.is_empty() {
-                engine.finish(&waiting, now);
-            } else {
-                engine.waiting.push_front(waiting);
-            }
+        while let Some(mut one) = engine.line.next() {
+            let step = self.next_of(&mut one, &mut engine);
+            engine.line.put_back(one, now);
             if let Some(Step::Up(volume, index, _)) = &step {
                 engine.flying.insert((volume.id, *index));
             }
@@ -115,23 +108,20 @@ impl Inner {
     }
 
     /// The next extent of a move; extents that go down are sent, and are found among those that leave.
-    fn next_of(&self, waiting: &mut Waiting, engine: &mut super::engine::Engine) -> Option<Step> {
-        let Some(volume) = self.tables.borrow().volumes.get(&waiting.decided.volume).cloned() else {
-            waiting.left = 0..0;
-            return None;
-        };
+    fn next_of(&self, one: &mut TierMove, engine: &mut Engine) -> Option<Step> {
+        let volume = self.tables.borrow().volumes.get(&one.decided.volume).cloned();
         // What is on its way to another controller takes nothing along to there: its new owner decides anew.
-        if waiting.decided.to == Tier::Fast && volume.kept_cold.get() > 0 {
-            waiting.left = 0..0;
-            return None;
-        }
-        let next = |left: &std::ops::Range<u32>| volume.next_mapped(left.start).filter(|index| *index < left.end);
-        while let Some(index) = next(&waiting.left) {
-            waiting.left.start = index + 1;
+        let volume = volume.filter(|volume| one.decided.to == Tier::Slow || volume.kept_cold.get() == 0);
+        let next = |left: &std::ops::Range<u32>| {
+            let index = volume.as_ref()?.next_mapped(left.start).filter(|index| *index < left.end)?;
+            Some((volume.as_ref()?, index))
+        };
+        while let Some((volume, index)) = next(&one.left) {
+            one.left.start = index + 1;
             let Some(extent) = volume.extent(index) else { continue };
             let key = (volume.id, index);
             let now = self.runtime.now();
-            match (waiting.decided.to, extent.fast()) {
+            match (one.decided.to, extent.fast()) {
                 // It would gain nothing.
                 (Tier::Fast, None) if self.is_home_fast(&extent) => {}
                 // Where there is one already that was cut short, that goes on.
@@ -139,24 +129,21 @@ impl Inner {
                     if !engine.flying.contains(&key)
                         && copy.as_ref().is_none_or(|copy| !copy.is_filled() && !copy.is_leaving()) =>
                 {
-                    waiting.begun = true;
-                    engine.begins(waiting.number);
-                    return Some(Step::Up(volume, index, waiting.number));
+                    one.begin();
+                    return Some(Step::Up(Rc::clone(volume), index, one.number));
                 }
                 // It was on its way down: it turns around.
                 (Tier::Fast, Some(copy)) if copy.is_leaving() && self.is_wanted(&copy) => {
                     self.stay_up(&copy);
                     engine.left_out(key, now);
-                    waiting.begun = true;
-                    engine.begins(waiting.number);
-                    engine.ends(waiting.number, true, now);
+                    one.begin();
+                    one.end(true);
                 }
                 (Tier::Slow, Some(copy)) if !copy.is_leaving() => {
-                    waiting.begun = true;
                     engine.left_out(key, now);
-                    engine.begins(waiting.number);
-                    engine.down_by.insert(key, waiting.number);
-                    if !waiting.decided.drop_clean && self.is_redundant(&copy) {
+                    one.begin();
+                    engine.down_by.insert(key, one.number);
+                    if !one.decided.drop_clean && self.is_redundant(&copy) {
                         self.change_copy(&copy, Bits::take_all_for_stale);
                     }
                     self.send_down(&copy);
@@ -164,19 +151,24 @@ impl Inner {
                 _ => {}
             }
         }
-        waiting.left.start = waiting.left.end;
+        one.left = 0..0;
         self.tier.wake.notify_one();
         None
     }
 
-    /// Copies with a disk that fails or leaves go down, whatever the policy thinks.
+    /// Copies with a disk that fails or leaves go down, whatever the policy thinks; so do those on one disk once there is a second:
+    /// what is written goes past them, and where they are missed they come again on two.
     fn send_down_unwanted(&self) {
-        let unwanted = self.unwanted_fast_disks();
+        let decides = self.tier.engine.borrow().setup.is_some();
+        let width = if decides { self.fast_width().min(self.fast_disks().len()) } else { 0 };
+        let unwanted = (self.unwanted_fast_disks(), width);
         if self.tier.seen_unwanted.borrow().as_ref() == Some(&unwanted) {
             return;
         }
-        let lies_there = |copy: &FastCopy| copy.places.iter().any(|place| unwanted.contains(&place.device));
-        for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving() && lies_there(copy)) {
+        self.tier.width.set(width);
+        let lies_there = |copy: &FastCopy| copy.places.iter().any(|place| unwanted.0.contains(&place.device));
+        let goes = |copy: &FastCopy| lies_there(copy) || copy.places.len() < width;
+        for copy in self.tier.copies().iter().filter(|copy| !copy.is_leaving() && goes(copy)) {
             self.send_down(copy);
         }
         self.tier.seen_unwanted.replace(Some(unwanted));
@@ -214,8 +206,10 @@ impl Inner {
                             Measured::note(&mut engine.measured.up, took);
                         }
                         engine.charge(bytes, begun);
-                        engine.copied(number, bytes);
-                        engine.ends(number, true, self.runtime.now());
+                        engine.line.change(number, self.runtime.now(), |one| {
+                            one.bytes += bytes;
+                            one.end(true);
+                        });
                     }
                     Err(error) => engine.refuse(number, index, &error, self.runtime.now()),
                 }
@@ -236,12 +230,16 @@ impl Inner {
         engine.flying.remove(&key);
         let dropped = done.as_ref().is_ok_and(|(_, dropped)| *dropped);
         if let Some(number) = number {
-            engine.copied(number, done.as_ref().map_or(0, |(bytes, _)| *bytes));
             let goes_on = copy.is_leaving() && !dropped && self.extent_of(copy).is_some();
-            if goes_on && !engine.down_by.contains_key(&key) {
+            let goes_on = goes_on && !engine.down_by.contains_key(&key);
+            engine.line.change(number, now, |one| {
+                one.bytes += done.as_ref().map_or(0, |(bytes, _)| *bytes);
+                if !goes_on {
+                    one.end(dropped);
+                }
+            });
+            if goes_on {
                 engine.down_by.insert(key, number);
-            } else {
-                engine.ends(number, dropped, now);
             }
         }
         match done {
@@ -285,7 +283,7 @@ impl FastCopy {
     }
 }
 
-impl super::engine::Engine {
+impl Engine {
     /// So many bytes are moved since then: for as long as the pace allows for them no other move begins.
     fn charge(&mut self, bytes: u64, since: Duration) {
         if self.pace.bytes_per_s > 0 {
@@ -304,118 +302,30 @@ impl super::engine::Engine {
         self.pace = pace;
     }
 
-    /// An extent of a move is on its way.
-    fn begins(&mut self, number: u64) {
-        if let Some(remembered) = self.remembered(number) {
-            remembered.under_way += 1;
-        }
-    }
-
-    /// An extent of a move is no longer on its way: it has arrived, or will not.
-    fn ends(&mut self, number: u64, arrived: bool, now: Duration) {
-        if let Some(remembered) = self.remembered(number) {
-            remembered.under_way -= 1;
-            remembered.extents += u32::from(arrived);
-            remembered.settle(now);
-        }
-    }
-
-    /// Bytes of a move have been copied.
-    fn copied(&mut self, number: u64, bytes: u64) {
-        if let Some(remembered) = self.remembered(number) {
-            remembered.bytes += bytes;
-        }
-    }
-
     /// A copy does not go down any more by the move that said so: it is gone, or turns around.
     pub(super) fn left_out(&mut self, key: Key, now: Duration) {
         if let Some(number) = self.down_by.remove(&key) {
-            self.ends(number, false, now);
+            self.line.change(number, now, |one| one.end(false));
         }
     }
 
-    /// Nothing more of some moves begins.
-    pub(super) fn give_up(&mut self, which: impl Fn(&Move) -> bool, why: &str, now: Duration) {
-        for remembered in self.moves.iter_mut().filter(|remembered| which(&remembered.decided)) {
-            // What finds no room does not wait for it.
-            remembered.refused = REFUSALS;
-        }
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let (gone, stay): (VecDeque<_>, _) = waiting.partition(|waiting| which(&waiting.decided));
-        self.waiting = stay;
-        let (begun, not_begun): (Vec<_>, Vec<_>) = gone.into_iter().partition(|waiting| waiting.begun);
-        let not_begun: BTreeSet<_> = not_begun.into_iter().map(|waiting| waiting.number).collect();
-        self.moves.retain(|remembered| !not_begun.contains(&remembered.number));
-        for waiting in begun {
-            if let Some(remembered) = self.remembered(waiting.number) {
-                remembered.failed = Some(why.to_owned());
-            }
-            self.finish(&waiting, now);
-        }
-    }
-
-    /// Nothing is left to begin of a move. One that had nothing to do at all is forgotten.
-    fn finish(&mut self, waiting: &Waiting, now: Duration) {
-        if !waiting.begun {
-            self.moves.retain(|remembered| remembered.number != waiting.number);
-        } else if let Some(remembered) = self.remembered(waiting.number) {
-            remembered.all_begun = true;
-            remembered.settle(now);
-        }
-    }
-
-    /// An extent could not be brought up: where the tier is full, the move waits; else the extent is left out.
+    /// An extent could not be brought up; where the tier is full, no other move begins for a while.
     fn refuse(&mut self, number: u64, index: u32, error: &kura_block::Error, now: Duration) {
         tracing::debug!(number, index, %error, "an extent was not brought up");
-        let full = error.kind() == Kind::Full;
         // Of those that were under way together the first one tells.
-        let counts = full && now >= self.refused_until;
-        let Some(remembered) = self.remembered(number) else { return };
-        remembered.under_way -= 1;
-        remembered.refused = remembered.refused.saturating_add(counts.into());
-        let again = (full && remembered.refused < REFUSALS).then(|| remembered.decided.clone());
-        if again.is_some() {
-            remembered.all_begun = false;
-        } else {
-            remembered.failed = Some(error.to_string());
-            remembered.settle(now);
-        }
-        let waits = self.waiting.iter_mut().find(|waiting| waiting.number == number);
-        match (again, waits) {
-            (Some(_), Some(waiting)) => {
-                waiting.left = waiting.left.start.min(index)..waiting.left.end.max(index + 1);
-                self.wait_for_room(now);
-            }
-            // What makes room may come behind it.
-            (Some(decided), None) => {
-                self.waiting.push_back(Waiting { number, decided, left: index..index + 1, begun: true });
-                self.wait_for_room(now);
-            }
-            (None, Some(waiting)) if full => waiting.left.start = waiting.left.end,
-            (None, _) => {}
-        }
-    }
-
-    /// The tier is full: no other move begins for a while.
-    fn wait_for_room(&mut self, now: Duration) {
-        self.refused_until = now + REFUSED;
-        self.not_before = self.not_before.max(self.refused_until);
-    }
-}
-
-impl TierMove {
-    /// It is done when nothing is left to begin, and nothing on its way.
-    fn settle(&mut self, now: Duration) {
-        if self.all_begun && self.under_way == 0 {
-            self.done.get_or_insert(now);
+        let counts = now >= self.refused_until;
+        if self.line.refuse(number, index, error, counts, now) {
+            self.refused_until = now + REFUSED;
+            self.not_before = self.not_before.max(self.refused_until);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::engine::Engine;
+    use super::super::line::REFUSALS;
     use super::*;
+    use kura_tier::Move;
 
     #[test]
     fn what_was_charged_at_a_slow_pace_is_paid_off_at_a_faster_one() {
@@ -432,51 +342,44 @@ mod tests {
         assert_eq!(engine.not_before, at(16));
     }
 
-    /// An engine with a move up of so many extents, all of them on their way.
-    fn moving(extents: u32) -> Engine {
+    /// An engine with a move up of an extent, which is on its way.
+    fn moving() -> Engine {
         let mut engine = Engine::default();
-        let (regions, reason) = (0..extents, kura_tier::Reason::Pinned);
-        engine.take(Move { volume: 7, regions, to: Tier::Fast, drop_clean: false, reason }, 1, Duration::ZERO);
-        let mut waiting = engine.waiting.pop_front().unwrap();
-        waiting.begun = true;
-        waiting.left = extents..extents;
-        (0..extents).for_each(|_| engine.begins(1));
-        engine.finish(&waiting, Duration::ZERO);
+        let reason = kura_tier::Reason::Pinned;
+        engine.line.take(Move { volume: 7, regions: 0..1, to: Tier::Fast, drop_clean: false, reason }, 1, Duration::ZERO);
+        let mut one = engine.line.next().unwrap();
+        one.begin();
+        one.left = 0..0;
+        engine.line.put_back(one, Duration::ZERO);
         engine
     }
 
     #[test]
-    fn a_move_is_done_with_its_last_extent() {
-        let at = Duration::from_secs;
-        let mut engine = moving(2);
-        engine.copied(1, 4096);
-        engine.ends(1, true, at(1));
-        assert_eq!((engine.moves[0].done, engine.moves[0].bytes), (None, 4096));
-        // The other one goes down meanwhile, and is deleted.
-        engine.down_by.insert((7, 1), 1);
-        engine.left_out((7, 1), at(2));
-        assert_eq!((engine.moves[0].done, engine.moves[0].extents), (Some(at(2)), 1));
+    fn what_is_given_up_on_its_way_down_is_on_its_way_no_more() {
+        let mut engine = moving();
+        engine.down_by.insert((7, 0), 1);
+        engine.left_out((7, 0), Duration::from_secs(2));
         assert!(engine.down_by.is_empty());
+        let done = engine.line.all().next().unwrap();
+        assert_eq!((done.done, done.extents), (Some(Duration::from_secs(2)), 0));
     }
 
     #[test]
-    fn what_finds_no_room_waits_for_it_until_nobody_wants_it() {
+    fn what_finds_no_room_holds_up_the_others() {
         let (at, full) = (Duration::from_secs, kura_block::Error::full("full"));
-        let mut engine = moving(1);
-        for time in 1..u64::from(REFUSALS) {
-            engine.refuse(1, 0, &full, at(time));
-            assert_eq!(engine.not_before, at(time) + REFUSED);
-            let waiting = engine.waiting.pop_front().unwrap();
-            assert_eq!((waiting.left, engine.moves[0].done, &engine.moves[0].failed), (0..1, None, &None));
-            engine.begins(1);
-        }
+        let mut engine = moving();
+        engine.refuse(1, 0, &full, at(1));
+        assert_eq!(engine.not_before, at(1) + REFUSED);
         // It waits for longer where the pace has it wait, too, which is no reason not to count.
         engine.not_before = at(99);
-        engine.refuse(1, 0, &full, at(9));
-        assert!(engine.waiting.is_empty() && engine.moves[0].failed.is_some());
-        let mut engine = moving(1);
-        engine.give_up(|decided| decided.volume == 7, "why", at(1));
-        engine.refuse(1, 0, &full, at(2));
-        assert!(engine.waiting.is_empty() && engine.moves[0].done == Some(at(2)));
+        for time in 2..=REFUSALS.into() {
+            let mut one = engine.line.next().unwrap();
+            one.begin();
+            one.left = 0..0;
+            engine.line.put_back(one, at(time));
+            engine.refuse(1, 0, &full, at(time));
+        }
+        assert_eq!((engine.not_before, engine.line.waiting().count()), (at(99), 0));
+        assert!(engine.line.all().next().unwrap().failed.is_some());
     }
 }

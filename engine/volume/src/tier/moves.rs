@@ -61,6 +61,10 @@ impl Inner {
         for from in (0..blocks).step_by(PIECE_BLOCKS) {
             copied.extend(self.copy_piece(&volume, &extent, copy, from..blocks.min(from + PIECE_BLOCKS)).await?);
         }
+        if copied.is_empty() {
+            copy.set_filled();
+            return Ok(0);
+        }
         let disks: Vec<_> = copy.places.iter().map(|place| place.device).collect();
         self.heed(self.array.flush_disks(&disks).await).await?;
         let first = u64::from(extent.owner.index) * blocks as u64;

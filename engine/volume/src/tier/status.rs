@@ -105,7 +105,7 @@ impl Store {
         let pool = volume.branch().map(|branch| branch.pool_vol.volume.id);
         let is_its = |decided: &Move| decided.volume == volume.id || Some(decided.volume) == pool;
         let why = "what is said of the volume's place in the tiers has changed since";
-        inner.tier.engine.borrow_mut().give_up(is_its, why, inner.runtime.now());
+        inner.tier.engine.borrow_mut().line.give_up(is_its, why, inner.runtime.now());
         inner.rouse();
         inner.commit_all().await?;
         Ok(rules)
@@ -132,7 +132,8 @@ impl Store {
             valid += here;
             stale += newer;
         }
-        let (hindrance, space) = (inner.tier_hindrance(), inner.tier_space());
+        inner.see_fast_homes();
+        let (hindrance, space) = (inner.tier_hindrance(), inner.tier_space(inner.regions_up().len()));
         let engine = inner.tier.engine.borrow();
         let setup = engine.setup.as_ref();
         TierStatus {
@@ -145,7 +146,7 @@ impl Store {
             valid_bytes: valid,
             stale_bytes: stale,
             waiting: engine.waiting_regions(),
-            moves: engine.next_number,
+            moves: engine.line.decided,
             hits: inner.tier.hits.get(),
             load: engine.load,
             policy_bytes: setup.map_or(0, |setup| setup.policy.memory_bytes()),
@@ -157,7 +158,9 @@ impl Store {
         let now = self.inner.runtime.now();
         let tables = self.inner.tables.borrow();
         let engine = self.inner.tier.engine.borrow();
-        let named = engine.moves.iter().map(|done| {
+        let mut all: Vec<_> = engine.line.all().collect();
+        all.sort_by_key(|one| one.number);
+        let named = all.into_iter().map(|done| {
             let name = tables.volumes.get(&done.decided.volume).map(|volume| self.inner.known_as(volume));
             (name, now.saturating_sub(done.at), done.clone())
         });
@@ -189,8 +192,7 @@ impl Store {
         let region = (block * BLOCK_BYTES_U64 / inner.region_bytes()) as u32;
         let used = inner.region_uses(&place).remove(&region);
         let engine = inner.tier.engine.borrow();
-        let about = |done: &&TierMove| done.decided.volume == place.id && done.decided.regions.contains(&region);
-        let last = engine.moves.iter().rev().find(about).cloned();
+        let last = engine.line.last_of(place.id, region).cloned();
         let ago = last.as_ref().map(|last| inner.runtime.now().saturating_sub(last.at));
         let why = TierWhy {
             region: used.unwrap_or(RegionUse { region, ..RegionUse::default() }),
@@ -234,7 +236,7 @@ impl Inner {
         for Heat { region, reads, writes } in engine.heat.get(&volume.id).into_iter().flatten().copied() {
             uses.insert(region, RegionUse { region, reads, writes, ..RegionUse::default() });
         }
-        for copy in self.tier.copies().iter().filter(|copy| copy.owner.volume == volume.id) {
+        for copy in self.tier.copies_of(volume.id, 0) {
             let region = copy.owner.index / self.region_extents();
             let used = uses.entry(region).or_insert(RegionUse { region, ..RegionUse::default() });
             let (valid, stale) = copy.bytes();
