@@ -14,7 +14,7 @@ use crate::pool::JOURNAL_COPIES;
 use crate::{Controller, Node};
 use futures::future::join_all;
 use kura_array::{Class, Label, LabelMember, Member, Plan, read_label, wipe_label, write_label};
-use kura_block::{Amount, Block, DeviceId, Error, Local, Result};
+use kura_block::{Amount, Block, DeviceId, Error, Kind, Local, Result};
 use kura_journal::{JournalCopy, Shape};
 use kura_volume::JournalPlace;
 use std::collections::BTreeMap;
@@ -89,28 +89,34 @@ impl Controller {
         Ok(own)
     }
 
-    /// The disks whose labels this controller can change.
-    fn labelled(&self) -> Vec<Rc<dyn Block>> {
+    /// The disks that a label names and this controller can write.
+    fn labelled(&self, label: &Label) -> Vec<(Rc<Member>, Rc<dyn Block>)> {
         let pool = self.pool.borrow();
-        let works = |id: usize| self.store().array().member(DeviceId(id as u16)).is_some_and(|member| member.works());
-        let there = pool.found.iter().zip(&pool.label.members).enumerate();
-        let there = there.filter(|(id, (_, member))| works(*id) && !member.gone);
-        there.filter_map(|(_, (found, _))| Some(Rc::clone(&found.as_ref()?.1))).collect()
+        let there = pool.found.iter().zip(&label.members).enumerate().filter(|(_, (_, member))| !member.gone);
+        let there = there.filter_map(|(id, (found, _))| {
+            let member = self.store().array().member(DeviceId(id as u16)).filter(|member| member.works())?;
+            Some((member, Rc::clone(&found.as_ref()?.1)))
+        });
+        there.collect()
     }
 
-    /// Writes a label to every disk that works, each with what is its own: to all of them, whichever refuses.
+    /// Writes a label to every disk that works, each with what is its own: to all of them, whichever refuses. As with every write,
+    /// one that does so goes out of service, but for want of space, and the change goes on without it.
     async fn write_labels(&self, label: &Label) -> Result<()> {
         let mut all = Ok(());
-        for device in self.labelled() {
-            let written = async {
-                match read_label(&*device).await? {
-                    Some(own) if label.members.get(usize::from(own.id.0)).is_some_and(|member| !member.gone) => {
-                        write_label(&*device, &Label { id: own.id, plan: own.plan, ..label.clone() }).await
-                    }
-                    _ => Ok(()),
-                }
-            };
-            all = all.and(written.await);
+        for (member, device) in self.labelled(label) {
+            let own = Label { id: member.id, plan: member.plan, ..label.clone() };
+            let Err(error) = write_label(&*device, &own).await else { continue };
+            if error.kind() == Kind::Full {
+                all = all.and(Err(error));
+                continue;
+            }
+            tracing::error!(disk = member.id.0, %error, "a disk refuses its label");
+            let noted = self.store().fail_disk(member.id).await;
+            // A journal that has failed notes nothing any more.
+            if self.store().failure().is_none() {
+                all = all.and(noted);
+            }
         }
         all
     }
@@ -142,13 +148,10 @@ impl Controller {
     /// Writes the labels anew where a disk that works has another one than this controller goes by: a change of members that a
     /// crash cut off, or one that a disk was away for. Else those that know of it might be missed one day, with what lies there.
     pub(crate) async fn level_labels(&self) -> Result<()> {
-        let (generation, members) = {
-            let label = &self.pool.borrow().label;
-            (label.generation, label.members.clone())
-        };
-        let devices = self.labelled();
-        let own = join_all(devices.iter().map(|device| read_label(&**device))).await;
-        let differs = |own: Label| (own.generation, &own.members) != (generation, &members);
+        let label = self.pool.borrow().label.clone();
+        let disks = self.labelled(&label);
+        let own = join_all(disks.iter().map(|(_, device)| read_label(&**device))).await;
+        let differs = |own: Label| (own.generation, &own.members) != (label.generation, &label.members);
         if own.into_iter().flatten().flatten().any(differs) { self.relabel(|_| {}).await.map(drop) } else { Ok(()) }
     }
 

@@ -6,7 +6,7 @@
 use super::{CONTROLLERS, POOL, Rig, failed, fill, holds, labelled, settle, tend};
 use kura_block::{Block, DeviceId, Error, Runtime};
 use kura_controller::{DiskClass, DiskState, Node};
-use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, SimDisk};
+use kura_sim::{CrashPoint, DiskSpec, FaultKind, FaultPlan, Outcome, SimDisk};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -99,6 +99,30 @@ fn a_disk_that_joins_has_no_old_journal() {
         node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
         assert_eq!(roots(), 0);
     });
+}
+
+/// A disk of the pool does not take the label that names a new one: it is the broken one, and the new one joins.
+#[test]
+fn a_disk_that_refuses_its_label_has_failed() {
+    let rig = Rig::new();
+    rig.fill();
+    let names = ["fast0", "fast1", "slow0", "slow1", "slow2", "slow9"];
+    let done = rig.run(&POOL, async |node, runtime| {
+        rig.disks[3].inject(FaultKind::WriteError);
+        let added = node.add_disk("slow9".into(), DiskClass::Slow, [99; 16]).await.unwrap();
+        assert_eq!((added.id, failed(node).await), (5, vec![3]));
+        tend(node, runtime, 3).await;
+        for name in ["w0", "w1"] {
+            fill(node, name, Rig::content(9)).await;
+        }
+    });
+    assert_eq!(done, Outcome::Done(()));
+    let done = rig.run(&names, async |node, _| {
+        assert_eq!(failed(node).await, [3]);
+        assert!(holds(node, "w0", Rig::content(9)).await && holds(node, "w1", Rig::content(9)).await);
+    });
+    assert_eq!(done, Outcome::Done(()));
+    rig.verify(&names);
 }
 
 /// A disk that one controller cannot open when it joins is one that failed, for all.
