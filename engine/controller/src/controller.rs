@@ -4,6 +4,7 @@
 //! with it.
 
 use crate::info::{ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
+use crate::membership::Joining;
 use crate::moving::{Ferry, Harbour};
 use crate::patient::Patient;
 use crate::pool::{Found, assemble, is_member, newest};
@@ -55,6 +56,8 @@ pub struct Controller {
     pub(crate) harbour: Rc<Harbour>,
     /// Snapshots that a full pool has dropped, where this controller is the first.
     pub(crate) drops: Drops,
+    /// What gives its journal its copies.
+    pub(crate) joining: Joining,
 }
 
 /// What the labels say, and where the disks are.
@@ -127,6 +130,7 @@ impl Recovered {
                 tiering: RefCell::default(),
                 harbour: Rc::default(),
                 drops: Drops::default(),
+                joining: Joining::default(),
             }))
         })
     }

@@ -17,21 +17,36 @@ use kura_array::{Class, Label, LabelMember, Member, Plan, read_label, wipe_label
 use kura_block::{Amount, Block, DeviceId, Error, Kind, Local, Result};
 use kura_journal::{JournalCopy, Shape};
 use kura_volume::JournalPlace;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What was last said of each disk that waits, and of the journals: it is said again when it is something else.
+/// What one look at the disks leaves to the next.
 #[derive(Default)]
-pub(crate) struct Told(BTreeMap<Option<u16>, String>);
+pub(crate) struct Tended {
+    /// What was last said of each disk that waits, and of the journals: it is said again when it is something else.
+    told: BTreeMap<Option<u16>, String>,
+    /// Which disk is to carry the journals instead of another one, by the number of that. A restart goes by how many do.
+    instead: BTreeMap<u16, u16>,
+}
 
-impl Told {
-    fn warn(&mut self, of: Option<u16>, error: &Error, what: &str) {
+impl Tended {
+    fn tell(&mut self, of: Option<u16>, done: Result<()>, what: &str) {
+        let Err(error) = done else { return drop(self.told.remove(&of)) };
         let text = error.to_string();
-        if self.0.get(&of) != Some(&text) {
+        if self.told.get(&of) != Some(&text) {
             tracing::warn!(disk = of, %error, "{what}");
-            self.0.insert(of, text);
+            self.told.insert(of, text);
         }
     }
+}
+
+/// The task that gives a controller's journal its copies: one at a time, for to fill a copy's place may take minutes.
+#[derive(Default)]
+pub(crate) struct Joining {
+    is_under_way: Cell<bool>,
+    /// Why the last one did not.
+    refused: RefCell<Option<Error>>,
 }
 
 /// Numbers of journal copies are below this: live copies are told as bits of a word.
@@ -215,35 +230,48 @@ impl Controller {
         })
     }
 
-    /// Gives this controller's journal every copy that the labels name on a working disk and that it does not have.
-    async fn join_journals(&self) -> Result<()> {
-        if self.store().failure().is_some() {
-            // No copy joins a journal that has failed.
-            return Ok(());
+    /// Begins to give this controller's journal the copies that are due, unless that is under way; why it has fewer, as far as that
+    /// is known.
+    fn begin_joining(self: &Rc<Self>) -> Result<()> {
+        let due = self.due_journals();
+        if due.is_empty() {
+            self.joining.refused.take();
+        } else if !self.joining.is_under_way.replace(true) {
+            let this = Rc::clone(self);
+            self.runtime().spawn(Box::pin(async move {
+                let mut all = Ok(());
+                for place in due {
+                    all = all.and(this.store().join_journal(place).await);
+                }
+                this.joining.refused.replace(all.err());
+                this.joining.is_under_way.set(false);
+            }));
         }
-        let places: Vec<_> = {
-            let pool = self.pool.borrow();
-            let offset = Label::journal_at(self.id().0, Self::shape(&pool.label).region_bytes());
-            let unwanted = self.store().unwanted();
-            let carriers = pool.label.members.iter().zip(&pool.found).enumerate();
-            carriers
-                .filter_map(|(id, (member, found))| {
-                    let (disk, (_, device)) = (DeviceId(id as u16), found.as_ref()?);
-                    let copy = Some(JournalCopy { device: Rc::clone(device), offset });
-                    let place = JournalPlace { index: usize::from(member.journal?), disk, copy };
-                    (!unwanted.contains_key(&disk)).then_some(place)
-                })
-                .collect()
-        };
-        let mut all = Ok(());
-        for place in places {
-            all = all.and(self.store().join_journal(place).await);
-        }
-        all
+        self.joining.refused.borrow().clone().map_or(Ok(()), Err)
     }
 
-    /// What is next for a disk that is failed or leaving; `disks` are all of the pool.
-    fn next_step(&self, disk: &DiskInfo, disks: &[DiskInfo]) -> Option<Step> {
+    /// The copies of this controller's journal that the labels name on a working disk and that it does not have.
+    fn due_journals(&self) -> Vec<JournalPlace> {
+        if self.store().failure().is_some() {
+            // No copy joins a journal that has failed.
+            return Vec::new();
+        }
+        let pool = self.pool.borrow();
+        let offset = Label::journal_at(self.id().0, Self::shape(&pool.label).region_bytes());
+        let unwanted = self.store().unwanted();
+        let carriers = pool.label.members.iter().zip(&pool.found).enumerate();
+        let due = carriers.filter_map(|(id, (member, found))| {
+            let (disk, (_, device)) = (DeviceId(id as u16), found.as_ref()?);
+            let copy = Some(JournalCopy { device: Rc::clone(device), offset });
+            let place = JournalPlace { index: usize::from(member.journal?), disk, copy };
+            (!unwanted.contains_key(&disk) && !self.store().journal_on(disk).0).then_some(place)
+        });
+        due.collect()
+    }
+
+    /// What is next for a disk that is failed or leaving; `disks` are all of the pool, and `instead` is the one that is to carry its
+    /// journals, if that is known.
+    fn next_step(&self, disk: &DiskInfo, disks: &[DiskInfo], instead: Option<u16>) -> Option<Step> {
         let pool = self.pool.borrow();
         let members = &pool.label.members;
         let id = DeviceId(disk.id);
@@ -251,7 +279,8 @@ impl Controller {
             let empty = disk.state == DiskState::Leaving && disk.unwanted_bytes == 0;
             return empty.then_some(Step::Forget(id));
         }
-        if disks.iter().filter(|other| other.id != disk.id && other.carries_journals()).count() >= JOURNAL_COPIES {
+        let carrying = || disks.iter().filter(|other| other.id != disk.id && other.carries_journals());
+        if carrying().count() >= JOURNAL_COPIES || carrying().any(|other| Some(other.id) == instead) {
             return Some(Step::LeaveJournals(id));
         }
         // One that is to carry them and does not yet will, unless it has no space.
@@ -262,7 +291,16 @@ impl Controller {
         }
         let taken = |index: u8| members.iter().any(|member| member.journal == Some(index));
         let index = (0..COPIES_LIMIT).find(|index| !taken(*index))?;
-        Some(Step::CarryJournals { disk: self.successor(id)?, index, instead_of: id })
+        Some(Step::CarryJournals { disk: self.successor(id)?, index })
+    }
+
+    /// What this controller knows of disks that the pool has.
+    fn noted(&self) -> BTreeSet<(DeviceId, Noted)> {
+        let (failed, leaving) = (self.store().failed_disks(), self.store().leaving_disks());
+        let all = failed.into_iter().map(|disk| (disk, Noted::Failed));
+        let all = all.chain(leaving.into_iter().map(|disk| (disk, Noted::Leaves)));
+        let members = &self.pool.borrow().label.members;
+        all.filter(|(disk, _)| !members[usize::from(disk.0)].gone).collect()
     }
 
     /// Closes a disk that has left, and makes it blank where it works.
@@ -306,7 +344,7 @@ fn check_fits_elsewhere(named: &DiskInfo, disks: &[DiskInfo], width: usize, free
 }
 
 /// What controllers note of a disk.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Noted {
     Leaves,
     Failed,
@@ -314,9 +352,9 @@ pub(crate) enum Noted {
 
 /// A step of a disk that is failed or leaving.
 enum Step {
-    /// Another disk carries the journals too, as copy `index`, and then this one no more.
-    CarryJournals { disk: DeviceId, index: u8, instead_of: DeviceId },
-    /// It carries the journals no more: enough others do.
+    /// Another disk is to carry the journals too, as copy `index`.
+    CarryJournals { disk: DeviceId, index: u8 },
+    /// It carries the journals no more: enough others do, or the one that was to do so instead.
     LeaveJournals(DeviceId),
     /// It has nothing left: the pool forgets it.
     Forget(DeviceId),
@@ -426,60 +464,53 @@ impl Node {
     /// Does what is next for disks that are failed or leaving, if anything. To be called again and again. Returns the disks
     /// that the pool has forgotten: once nobody remembers them, [`Node::retire_disk`].
     pub async fn tend(&self) -> Result<Vec<DiskInfo>> {
-        let mut told = self.membership.lock().await;
+        let mut tended = self.membership.lock().await;
         let mut forgotten = Vec::new();
         let ill = self.spread_the_word().await?;
-        // A crash may have come when a disk was to carry journals, and before it did.
-        match self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await {
-            Ok(_) => drop(told.0.remove(&None)),
-            Err(error) => told.warn(None, &error, "a journal has fewer copies than it should have"),
-        }
-        if ill == 0 {
-            return Ok(forgotten);
-        }
-        let disks = self.pool().await?.disks;
-        let ids: Vec<_> = disks.iter().filter(|disk| disk.state != DiskState::Healthy).map(|disk| disk.id).collect();
-        for id in ids {
-            match self.next_for(id).await {
-                Ok(gone) => {
-                    told.0.remove(&Some(id));
-                    forgotten.extend(gone);
-                }
-                Err(error) => told.warn(Some(id), &error, "what is next for this disk has to wait"),
-            }
+        // It is not waited for, with what waits for this one to end: other disks may fail meanwhile. A crash, too, may have come when
+        // a disk was to carry journals, and before it did.
+        let joined = self.ask_all(|controller| Box::pin(std::future::ready(controller.begin_joining()))).await;
+        tended.tell(None, joined.map(drop), "a journal has fewer copies than it should have");
+        for DeviceId(id) in ill {
+            let next = self.next_for(id, &mut tended.instead).await;
+            tended.tell(Some(id), next.map(|gone| forgotten.extend(gone)), "what is next for this disk has to wait");
         }
         Ok(forgotten)
     }
 
-    /// What one controller found or was told of a disk, all are told: a failure is seen by one first, and a crash may
-    /// come when only some have noted that a disk leaves. Returns how many disks are not healthy.
-    async fn spread_the_word(&self) -> Result<usize> {
+    /// What one controller found or was told of a disk, all are told: a failure is seen by one first, of a disk that leaves too, and a
+    /// crash may come when only some have noted that one leaves. Returns the disks that fail or leave.
+    async fn spread_the_word(&self) -> Result<BTreeSet<DeviceId>> {
         self.ask_all(|controller| Box::pin(async move { controller.store().note_lost_journals().await })).await?;
-        let disks = self.pool().await?.disks;
-        let ill: Vec<_> = disks.iter().filter(|disk| disk.state != DiskState::Healthy).collect();
-        for disk in &ill {
-            let leaves = disk.state == DiskState::Leaving;
-            self.note(DeviceId(disk.id), if leaves { Noted::Leaves } else { Noted::Failed }).await?;
+        let noted = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.noted())))).await?;
+        let noted: BTreeSet<_> = noted.into_iter().flatten().collect();
+        for (disk, what) in &noted {
+            self.note(*disk, *what).await?;
         }
-        Ok(ill.len())
+        Ok(noted.into_iter().map(|(disk, _)| disk).collect())
     }
 
     /// The next step of a disk, where it is failed or leaving; the disk, if the pool has forgotten it.
-    async fn next_for(&self, id: u16) -> Result<Option<DiskInfo>> {
+    async fn next_for(&self, id: u16, instead: &mut BTreeMap<u16, u16>) -> Result<Option<DiskInfo>> {
         // Anew for each: the step of the one before may have moved journals.
         let disks = self.pool().await?.disks;
         let ill = disks.iter().find(|disk| disk.id == id && disk.state != DiskState::Healthy);
         let Some(disk) = ill.cloned() else { return Ok(None) };
-        let asked = disk.clone();
+        let (asked, successor) = (disk.clone(), instead.get(&id).copied());
         let next = move |controller: Rc<Controller>| -> Local<'static, Result<Option<Step>>> {
-            Box::pin(std::future::ready(Ok(controller.next_step(&asked, &disks))))
+            Box::pin(std::future::ready(Ok(controller.next_step(&asked, &disks, successor))))
         };
         match self.first(next).await? {
-            Some(Step::CarryJournals { disk, index, instead_of }) => {
+            Some(Step::CarryJournals { disk, index }) => {
                 self.relabel(move |members| members[usize::from(disk.0)].journal = Some(index)).await?;
-                self.leave_journals(instead_of).await?;
+                instead.insert(id, disk.0);
             }
-            Some(Step::LeaveJournals(disk)) => self.leave_journals(disk).await?,
+            Some(Step::LeaveJournals(disk)) => {
+                self.ask_all(move |controller| Box::pin(async move { controller.store().leave_journal(disk).await }))
+                    .await?;
+                self.relabel(move |members| members[usize::from(disk.0)].journal = None).await?;
+                instead.remove(&id);
+            }
             Some(Step::Forget(id)) => {
                 // No recovery may look for anything there any more.
                 self.ask_all(|controller| Box::pin(async move { controller.store().checkpoint().await })).await?;
@@ -495,19 +526,6 @@ impl Node {
     pub async fn retire_disk(&self, disk: DeviceId) -> Result<()> {
         self.ask_all(move |controller| Box::pin(async move { controller.retire_disk(disk).await })).await?;
         Ok(())
-    }
-
-    /// Every journal has the copies that the labels name, or as many as it wants; then a disk carries them no more.
-    async fn leave_journals(&self, disk: DeviceId) -> Result<()> {
-        let joined = self.ask_all(|controller| Box::pin(async move { controller.join_journals().await })).await;
-        if let Err(error) = joined {
-            let disks = self.pool().await?.disks;
-            if disks.iter().filter(|other| other.id != disk.0 && other.carries_journals()).count() < JOURNAL_COPIES {
-                return Err(error);
-            }
-        }
-        self.ask_all(move |controller| Box::pin(async move { controller.store().leave_journal(disk).await })).await?;
-        self.relabel(move |members| members[usize::from(disk.0)].journal = None).await
     }
 
     async fn relabel(&self, change: impl FnOnce(&mut [LabelMember]) + Send + 'static) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The controllers of a pool, joined.
 
 use crate::info::{CheckReport, ControllerInfo, DiskInfo, DiskState, PoolInfo, VolumeInfo};
-use crate::membership::{Noted, Told};
+use crate::membership::{Noted, Tended};
 use crate::recording::Ring;
 use crate::{Config, Controller, Door, Recovered, door};
 use futures::future::try_join_all;
@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, RwLock};
 pub struct Node {
     pub(crate) doors: Arc<[Door]>,
     /// Held by whoever changes the pool's membership.
-    pub(crate) membership: Arc<Mutex<Told>>,
+    pub(crate) membership: Arc<Mutex<Tended>>,
     /// Held by whoever makes snapshots of several controllers' volumes at one instant, or moves a volume.
     pub(crate) instant: Arc<Mutex<()>>,
     /// Written while a volume that moves to another controller is nobody's: who looks for volumes reads it.

@@ -23,8 +23,8 @@ pub async fn tend(node: Node, book: Arc<Book>, mut stopping: watch::Receiver<boo
             _ = stopping.changed() => return,
             _ = ticks.tick() => {}
         }
-        // A step may take minutes, as filling a disk's place for the journals does. One that is given up here goes on with the controllers
-        // until they stop, and the next start does what is left of it.
+        // A step takes as long as the disks do. One that is given up here goes on with the controllers until they stop, and the next start
+        // does what is left of it.
         let tended = tokio::select! {
             _ = stopping.changed() => return,
             tended = node.tend() => tended,

@@ -23,6 +23,10 @@ impl Store {
         // An earlier try may be on its way still.
         if !inner.journal().is_joining(index) {
             inner.fill_journal(disk, &copy).await?;
+            // It may have failed meanwhile, or be about to leave, and nobody would drop what joins after that.
+            if inner.tables.borrow().is_unwanted(disk) {
+                return Err(Error::device(format!("disk {}: is to carry no journal any more", disk.0)));
+            }
             inner.journal_disks.borrow_mut().insert(index, disk);
             inner.journal().join(index, copy);
         }

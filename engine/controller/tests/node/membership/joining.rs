@@ -125,6 +125,52 @@ fn a_disk_that_refuses_its_label_has_failed() {
     rig.verify(&names);
 }
 
+/// A disk that is to carry the journals takes very long to be filled for that: who fails, adds or removes another one does not wait
+/// for it.
+#[test]
+fn a_disk_that_is_filled_for_journals_keeps_nobody_waiting() {
+    let rig = Rig::new();
+    rig.fill();
+    let done = rig.run(&POOL, async |node, runtime| {
+        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
+        node.remove_disk(DeviceId(0)).await.unwrap();
+        let lasts = Duration::from_mins(10);
+        rig.disks[5].inject(FaultKind::Slow { times: 5000, lasts });
+        let begun = runtime.now();
+        tend(node, runtime, 5).await;
+        node.fail_disk(DeviceId(3), false).await.unwrap();
+        tend(node, runtime, 5).await;
+        assert!(runtime.now().saturating_sub(begun) < Duration::from_secs(2), "{:?}", runtime.now());
+        let disks = node.pool().await.unwrap().disks;
+        assert!(disks[5].lacks_journals() && disks[0].journals == CONTROLLERS, "{disks:#?}");
+        runtime.sleep(lasts).await;
+        tend(node, runtime, 100).await;
+        let disks = node.pool().await.unwrap().disks;
+        let carriers: Vec<_> = disks.iter().filter(|disk| disk.journals > 0).map(|disk| disk.id).collect();
+        assert_eq!(carriers, [1, 5]);
+    });
+    assert_eq!(done, Outcome::Done(()));
+}
+
+/// A disk is taken out of service while it is being filled for the journals: it carries none in the end.
+#[test]
+fn a_disk_that_fails_while_it_is_filled_for_journals_carries_none() {
+    let rig = Rig::new();
+    rig.fill();
+    let done = rig.run(&POOL, async |node, runtime| {
+        node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
+        node.fail_disk(DeviceId(0), false).await.unwrap();
+        rig.disks[5].inject(FaultKind::Slow { times: 500, lasts: Duration::from_mins(1) });
+        tend(node, runtime, 2).await;
+        node.fail_disk(DeviceId(5), false).await.unwrap();
+        tend(node, runtime, 1000).await;
+        let disks = node.pool().await.unwrap().disks;
+        let carriers: Vec<_> = disks.iter().filter(|disk| disk.journals > 0).map(|disk| disk.id).collect();
+        assert_eq!(carriers, [1]);
+    });
+    assert_eq!(done, Outcome::Done(()));
+}
+
 /// A disk that one controller cannot open when it joins is one that failed, for all.
 #[test]
 fn a_disk_that_not_every_controller_can_open_has_failed() {

@@ -100,6 +100,28 @@ fn a_failed_journal_keeps_no_disk_from_joining_or_leaving() {
     rig.verify(&names);
 }
 
+/// One controller meets an error of a disk that leaves: all are told that it has failed.
+#[test]
+fn a_disk_that_leaves_and_fails_has_failed_for_all() {
+    let rig = Rig::new();
+    rig.fill();
+    let done = rig.run(&POOL, async |node, _| {
+        node.remove_disk(DeviceId(3)).await.unwrap();
+        let fail = |one: Rc<Controller>| -> Local<'static, Result<()>> {
+            Box::pin(async move { one.store().fail_disk(DeviceId(3)).await })
+        };
+        door_of(node, 1).await.call(fail).await.unwrap().unwrap();
+        node.tend().await.unwrap();
+        for controller in 0..CONTROLLERS {
+            let known = |one: Rc<Controller>| -> Local<'static, Vec<DeviceId>> {
+                Box::pin(std::future::ready(one.store().failed_disks()))
+            };
+            assert_eq!(door_of(node, controller).await.call(known).await.unwrap(), [DeviceId(3)], "{controller}");
+        }
+    });
+    assert_eq!(done, Outcome::Done(()));
+}
+
 /// A stop comes while another disk takes over the journals, at any moment of that: nobody waits for it, and the next start does it.
 #[test]
 fn a_stop_does_not_wait_for_journals_that_move() {
@@ -110,7 +132,7 @@ fn a_stop_does_not_wait_for_journals_that_move() {
         let done = rig.run(&POOL, async |node, runtime| {
             node.add_disk("fast9".into(), DiskClass::Fast, [98; 16]).await.unwrap();
             node.remove_disk(DeviceId(0)).await.unwrap();
-            let moves = std::pin::pin!(node.tend());
+            let moves = std::pin::pin!(settle(node, runtime));
             let stops = std::pin::pin!(runtime.sleep(Duration::from_millis(at)));
             let was_under_way = matches!(select(moves, stops).await, Either::Right(_));
             node.stop().await.unwrap();
