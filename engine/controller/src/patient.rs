@@ -1,12 +1,15 @@
 //! A disk that is waited for, and not for ever.
 //!
 //! ```text
-//!   request ─> Patient ─> disk          no answer for `limit`: this request fails, and all after it, at once
+//!   request ─> Patient ─> disk          no answer for `limit`: what is under way fails, and all after it, at once
 //!                 └── refused for now: asked again
 //! ```
 //!
 //! A disk that hangs looks to the layers above like one that refuses: they go on without it. It stays refused until it is
 //! opened again: what was under way may still reach it, and nothing newer may come before that.
+//!
+//! What counts is how long the disk is silent: one that has more to do than it can keeps each request waiting, and answers others. That
+//! one request alone has no answer is suffered for [`OTHERS`] times as long.
 //!
 //! Time is counted in looks at the disk. A process that is stopped for a while (SIGSTOP, a frozen container) looks once when it goes
 //! on, with answers waiting that it could not take: what counts is how long the disk was waited for, not how late it is.
@@ -28,6 +31,9 @@ use std::time::Duration;
 const AGAIN: Duration = Duration::from_millis(10);
 /// Looks at a disk in the time after which it is given up.
 const LOOKS: u32 = 8;
+/// How many times as long a disk may leave a request without an answer while it answers others. With the limit that is the default it
+/// is two minutes, after which a kernel says of who waits for a disk that it hangs.
+const OTHERS: u32 = 4;
 
 /// A disk whose requests end, one way or the other.
 pub(crate) struct Patient {
@@ -43,6 +49,8 @@ struct Watch {
     runtime: Rc<dyn Runtime>,
     /// How many looks have found each request under way, and who waits for it.
     under_way: RefCell<Slab<(u32, Option<Waker>)>>,
+    /// It has answered since the last look.
+    answered: Cell<bool>,
     /// Somebody looks at it now and then.
     watched: Cell<bool>,
     given_up: Cell<bool>,
@@ -69,13 +77,14 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Patient {
-    /// `disk`, given up when a request has no answer for `limit`; zero waits for ever.
+    /// `disk`, given up when it owes answers and gives none for `limit`; zero waits for ever.
     pub(crate) fn new(disk: Rc<dyn Block>, name: &str, limit: Duration, runtime: &Rc<dyn Runtime>) -> Self {
         let watch = Watch {
             name: name.to_owned(),
             limit,
             runtime: Rc::clone(runtime),
             under_way: RefCell::default(),
+            answered: Cell::new(false),
             watched: Cell::new(false),
             given_up: Cell::new(false),
         };
@@ -104,6 +113,7 @@ impl Patient {
         poll_fn(|context| {
             let done = work.as_mut().poll(context);
             if done.is_ready() {
+                watch.answered.set(true);
                 return done;
             }
             if watch.given_up.get() {
@@ -132,18 +142,20 @@ impl Watch {
 
     /// Looks now and then, as long as there is something to look at.
     async fn look(self: Rc<Self>) {
+        let mut silent = 0;
         loop {
             self.runtime.sleep(self.limit / LOOKS).await;
+            silent = if self.answered.take() { 0 } else { silent + 1 };
             let look = |(looks, _): &mut (u32, _)| {
                 *looks += 1;
                 *looks
             };
-            let Some(most) = self.under_way.borrow_mut().iter_mut().map(|(_, waiting)| look(waiting)).max() else {
+            let Some(oldest) = self.under_way.borrow_mut().iter_mut().map(|(_, waiting)| look(waiting)).max() else {
                 self.watched.set(false);
                 return;
             };
             // The first look came at any time since the request began.
-            if most > LOOKS {
+            if oldest > LOOKS && silent >= LOOKS || oldest > LOOKS * OTHERS {
                 tracing::error!(disk = self.name, seconds = self.limit.as_secs(), "a disk does not answer: given up");
                 self.given_up.set(true);
                 let waiting: Vec<Waker> =
@@ -172,8 +184,11 @@ impl Block for Patient {
     fn write(&self, offset: u64, data: Bufs, fua: bool) -> Local<'_, Result<()>> {
         Box::pin(async move {
             let done = self.wait(self.watch.insist(move || self.disk.write(offset, data.clone(), fua))).await;
-            // It may have heard of what was written before.
-            if fua && done.is_err() { self.flushed(done) } else { done }
+            match &done {
+                // It may have heard of what was written before. That a place has no space is said of that place alone.
+                Err(error) if fua && error.kind() != Kind::Full => self.flushed(done),
+                _ => done,
+            }
         })
     }
 
@@ -201,8 +216,10 @@ impl Block for Patient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::future::{join, join_all};
     use kura_block::Buf;
     use kura_sim::{Constant, DiskSpec, FaultKind, Sim};
+    use std::future::pending;
 
     /// The clock of a process that is stopped again and again: it gets on when it has slept eight times as long as it wanted.
     struct Stopped(Rc<dyn Runtime>);
@@ -234,6 +251,81 @@ mod tests {
         };
         assert!(read(990, false) && !read(1200, false));
         assert!(read(7900, true) && !read(9200, true));
+    }
+
+    /// Twenty reads that a disk does one after the other, within a time that is long enough for ten.
+    #[test]
+    fn a_disk_that_is_busy_is_not_silent() {
+        let sim = Sim::new(1);
+        let model = Constant { service_ns: 100_000_000, channels: 1 };
+        let disk = sim.disk("disk", DiskSpec::new(1 << 20, model));
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        let patient = Patient::new(disk.open(), "disk", Duration::from_secs(1), &runtime);
+        sim.block_on(async {
+            let reads = join_all((0..20).map(|at| patient.read(at * 4096, 4096))).await;
+            assert!(reads.iter().all(Result::is_ok), "{reads:?}");
+        });
+    }
+
+    /// A disk that answers reads, and nothing else.
+    struct OnlyReads(Rc<dyn Block>);
+
+    impl Block for OnlyReads {
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+
+        fn read(&self, offset: u64, len: usize) -> Local<'_, Result<Bufs>> {
+            self.0.read(offset, len)
+        }
+
+        fn write(&self, _: u64, _: Bufs, _: bool) -> Local<'_, Result<()>> {
+            Box::pin(pending())
+        }
+
+        fn flush(&self) -> Local<'_, Result<()>> {
+            Box::pin(pending())
+        }
+
+        fn discard(&self, _: u64, _: u64) -> Local<'_, Result<()>> {
+            Box::pin(pending())
+        }
+
+        fn write_zeroes(&self, _: u64, _: u64, _: bool) -> Local<'_, Result<()>> {
+            Box::pin(pending())
+        }
+    }
+
+    #[test]
+    fn one_request_is_not_waited_for_for_ever() {
+        let sim = Sim::new(1);
+        let disk = OnlyReads(sim.disk("disk", DiskSpec::nvme(1 << 20)).open());
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        let patient = Patient::new(Rc::new(disk), "disk", Duration::from_secs(1), &runtime);
+        sim.block_on(async {
+            let others = async {
+                while patient.read(0, 4096).await.is_ok() {
+                    runtime.sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let (flushed, ()) = join(patient.flush(), others).await;
+            assert!(flushed.is_err());
+            assert!((4..5).contains(&runtime.now().as_secs()), "{:?}", runtime.now());
+        });
+    }
+
+    #[test]
+    fn a_place_without_space_is_no_flush_that_was_refused() {
+        let sim = Sim::new(1);
+        let disk = sim.disk("disk", DiskSpec::nvme(1 << 20));
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        let patient = Patient::new(disk.open(), "disk", Duration::ZERO, &runtime);
+        sim.block_on(async {
+            disk.inject(FaultKind::Full { lasts: Duration::MAX });
+            let refused = patient.write(0, Buf::copy_of(&[1; 4096]).into(), true).await.unwrap_err();
+            assert_eq!(refused.kind(), Kind::Full);
+            patient.flush().await.unwrap();
+        });
     }
 
     #[test]
