@@ -27,16 +27,21 @@ enum At {
 
 /// What a controller says that was asked to open a volume.
 enum Call {
-    In(u64, Geometry),
+    In(Guest, Geometry),
     /// It has gone on to there.
     On(WeakDoor),
 }
 
 /// A volume that another controller has open for this one.
 struct Abroad {
-    door: WeakDoor,
-    guest: u64,
+    guest: Guest,
     geometry: Cell<Geometry>,
+}
+
+/// What a controller has open for another one: closed when this goes, also where nobody waits for it any more.
+struct Guest {
+    door: WeakDoor,
+    number: u64,
 }
 
 impl Ferry {
@@ -80,12 +85,13 @@ impl Course {
             Place::There(door) => door,
         };
         loop {
+            let there = door.clone();
             let open = move |controller: Rc<Controller>| -> Local<'static, Result<Call>> {
-                Box::pin(async move { controller.let_in(id).await })
+                Box::pin(async move { controller.let_in(id, there).await })
             };
             match door.call(open).await?? {
                 Call::In(guest, geometry) => {
-                    return Ok(At::There(Rc::new(Abroad { door, guest, geometry: Cell::new(geometry) })));
+                    return Ok(At::There(Rc::new(Abroad { guest, geometry: Cell::new(geometry) })));
                 }
                 Call::On(next) => door = next,
             }
@@ -94,17 +100,17 @@ impl Course {
 }
 
 impl Controller {
-    /// Opens a volume for another controller's client.
-    async fn let_in(&self, id: u64) -> Result<Call> {
+    /// Opens a volume for another controller's client; `door` is this controller's own.
+    async fn let_in(&self, id: u64, door: WeakDoor) -> Result<Call> {
         let volume = match self.harbour.locate(self.store(), id).await? {
             Place::Here(volume) => volume,
             Place::There(door) => return Ok(Call::On(door)),
         };
         let device = self.opened(volume);
-        let (guest, geometry) = (self.harbour.next_guest.get(), device.geometry());
-        self.harbour.next_guest.set(guest + 1);
-        self.harbour.guests.borrow_mut().insert(guest, device);
-        Ok(Call::In(guest, geometry))
+        let (number, geometry) = (self.harbour.next_guest.get(), device.geometry());
+        self.harbour.next_guest.set(number + 1);
+        self.harbour.guests.borrow_mut().insert(number, device);
+        Ok(Call::In(Guest { door, number }, geometry))
     }
 }
 
@@ -113,25 +119,25 @@ impl Abroad {
         &self,
         work: impl FnOnce(Rc<dyn Block>) -> Local<'static, Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let guest = self.guest;
+        let number = self.guest.number;
         let carried = move |controller: Rc<Controller>| -> Local<'static, Result<(Result<T>, Geometry)>> {
-            let device = controller.harbour.guests.borrow().get(&guest).cloned();
+            let device = controller.harbour.guests.borrow().get(&number).cloned();
             Box::pin(async move {
                 let device = device.ok_or_else(|| Error::retry("the controller has closed the volume"))?;
                 Ok((work(Rc::clone(&device)).await, device.geometry()))
             })
         };
-        let (done, geometry) = self.door.call(carried).await??;
+        let (done, geometry) = self.guest.door.call(carried).await??;
         self.geometry.set(geometry);
         done
     }
 }
 
-impl Drop for Abroad {
+impl Drop for Guest {
     fn drop(&mut self) {
-        let guest = self.guest;
+        let number = self.number;
         self.door.send(move |controller| {
-            let closed = controller.harbour.guests.borrow_mut().remove(&guest);
+            let closed = controller.harbour.guests.borrow_mut().remove(&number);
             drop(closed);
         });
     }

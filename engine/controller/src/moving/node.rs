@@ -86,10 +86,10 @@ impl Node {
     }
 
     /// The controller with the fewest volumes, and of those the one whose volumes are smallest in sum, among those that take
-    /// some: a thin volume's size says little of the work it makes.
+    /// some: a thin volume's size says little of the work it makes, and snapshots make none.
     pub(crate) async fn least_loaded(&self) -> Result<u16> {
         let mut load = vec![(0, 0); self.doors.len()];
-        for volume in self.volumes().await? {
+        for volume in self.volumes().await?.into_iter().filter(|volume| !volume.spec.name.contains('@')) {
             let (volumes, size_bytes) = &mut load[usize::from(volume.controller)];
             *volumes += 1;
             *size_bytes += volume.spec.size_bytes;

@@ -12,6 +12,7 @@ use kura_sim::{CrashPoint, DiskSpec, FaultPlan, Outcome, Sim, SimDisk};
 use kura_tier::{Pace, Tier};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 const CONTROLLERS: u16 = 3;
@@ -98,6 +99,65 @@ fn a_client_has_its_volume_wherever_it_goes() {
         for client in [&busy, &idle] {
             assert_eq!(client.read(0, BLOCK).await.unwrap_err().kind(), Kind::Missing);
         }
+    });
+}
+
+/// Asks until so many polls have found no answer, and leaves.
+async fn asks(device: &dyn Block, polls: usize) {
+    let (mut read, mut left) = (device.read(0, BLOCK), polls);
+    std::future::poll_fn(|context| {
+        left -= 1;
+        if read.as_mut().poll(context).is_ready() || left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[test]
+fn a_client_that_leaves_on_the_way_to_its_volume_has_nothing_open() {
+    for polls in 1..6 {
+        let sim = Sim::new(1);
+        let disks = formatted(&sim);
+        let runtime: Rc<dyn Runtime> = sim.runtime();
+        sim.block_on(async {
+            let (node, controllers) = started(&disks, &runtime).await;
+            controllers[0].store().create(volume("v", 64, Layout::Mirror)).await.unwrap();
+            let client = controllers[0].open_volume("v").unwrap();
+            write(&*client, 0, 7).await;
+            // In a task of its own, so that who asks is not polled for that.
+            let (mover, is_moving) = (node.clone(), Rc::new(Cell::new(true)));
+            let still = Rc::clone(&is_moving);
+            runtime.spawn(Box::pin(async move {
+                mover.move_volume("v", 1).await.unwrap();
+                still.set(false);
+            }));
+            while is_moving.get() {
+                asks(&*client, polls).await;
+                runtime.sleep(Duration::from_micros(1)).await;
+            }
+            reads(&*client, 0, 7).await;
+            drop(client);
+            runtime.sleep(Duration::from_millis(1)).await;
+            assert_eq!(node.find("v").await.unwrap().1.open, 0, "{polls} polls");
+        });
+    }
+}
+
+#[test]
+fn snapshots_do_not_count_where_a_volume_is_made() {
+    let sim = Sim::new(1);
+    let disks = formatted(&sim);
+    let runtime: Rc<dyn Runtime> = sim.runtime();
+    sim.block_on(async {
+        let (node, _) = started(&disks, &runtime).await;
+        let create = async |name: &str| node.create_volume(volume(name, 64, Layout::Mirror)).await.unwrap().controller;
+        let first = create("v").await;
+        for number in 0..10 {
+            let wanted = SnapshotSpec { of: "v".into(), name: format!("v@{number}"), read_only: true };
+            node.snapshot(vec![wanted], number).await.unwrap();
+        }
+        create("w").await;
+        create("x").await;
+        assert_eq!(create("y").await, first);
     });
 }
 
