@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All of it is on the controller's thread: an entry costs two looks at the clock and no lock. A recording lives in
-//! memory, until it is deleted, its volume is, or the server ends.
+//! memory, until it is deleted, its volume is, or the server ends. That of a snapshot which a full pool drops stays until it is deleted.
 
 mod layer;
 mod ring;
@@ -184,14 +184,17 @@ impl Node {
         self.ask_owner(volume, Controller::stop_recording).await
     }
 
-    /// Drops a recording.
+    /// Drops a recording, of a volume that is gone too.
     pub async fn delete_recording(&self, volume: &str) -> Result<()> {
-        let recorded = self
-            .ask_owner(volume, |controller, volume| {
-                controller.drop_recording(volume).ok_or_else(|| nothing_recorded(volume))
-            })
-            .await?;
-        drop(recorded);
-        Ok(())
+        let name = volume.to_owned();
+        let drop_any = move |controller: Rc<Controller>| -> Local<'static, Result<Option<Ring>>> {
+            Box::pin(std::future::ready(Ok(controller.drop_recording(&name))))
+        };
+        let dropped = self.ask_all(drop_any).await?;
+        if dropped.iter().any(Option::is_some) {
+            return Ok(());
+        }
+        self.find(volume).await?;
+        Err(nothing_recorded(volume))
     }
 }

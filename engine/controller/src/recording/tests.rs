@@ -216,6 +216,13 @@ fn a_recording_is_read_in_pieces_while_it_goes_on() {
                 node.record("c", MEMORY_MIN_BYTES, NOON).await.err().map(|error| error.kind()),
                 Some(Kind::Missing)
             );
+
+            // What a full pool drops goes past the controller.
+            controller.store().delete("a").await.unwrap();
+            node.delete_recording("a").await.unwrap();
+            assert!(node.recordings().await.unwrap().is_empty());
+            assert_eq!(node.delete_recording("a").await.err().map(|error| error.kind()), Some(Kind::Missing));
+            assert_eq!(node.delete_recording("b").await.err().map(|error| error.kind()), Some(Kind::Missing));
         })
     });
 }
