@@ -253,7 +253,7 @@ pub struct NewDisk {
     pub path: String,
     /// What to use it for.
     pub class: DiskClass,
-    /// Size in bytes of the sparse file to be made; absent when the path names what there is.
+    /// Size in bytes of the sparse file to be made; absent, or its size, when the path names what there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// True takes it even though it is not blank.
@@ -267,7 +267,7 @@ pub struct NewDisk {
 pub struct Replacement {
     /// A block device or a file, as the server sees it.
     pub path: String,
-    /// Size in bytes of the sparse file to be made; absent when the path names what there is.
+    /// Size in bytes of the sparse file to be made; absent, or its size, when the path names what there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// True takes it even though it is not blank.

@@ -4,9 +4,9 @@ use crate::errno::{error, io_error};
 use kura_block::{Error, Result};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,20 @@ impl Lock {
             files.push(open(OFlags::EXCL)?);
         }
         Ok(Self { files })
+    }
+
+    /// True when what is at `path` is what this is on, by whatever name: not so where something else has taken its place.
+    pub fn is_on(&self, path: impl AsRef<Path>) -> bool {
+        let Ok(there) = std::fs::metadata(path) else { return false };
+        self.files.iter().all(|file| file.metadata().is_ok_and(|held| identity(&held) == identity(&there)))
+    }
+}
+
+/// What tells a file from all others. A block device is one by its number, whichever files stand for it.
+fn identity(file: &Metadata) -> (bool, u64, u64) {
+    match file.file_type().is_block_device() {
+        true => (true, file.rdev(), 0),
+        false => (false, file.dev(), file.ino()),
     }
 }
 

@@ -50,7 +50,10 @@ pub fn planned(data: &DataDir, configured: &[config::Disk]) -> Vec<Planned> {
 /// The disks that are configured.
 pub fn configured(disks: &[config::Disk]) -> Vec<Planned> {
     let planned = disks.iter().filter_map(|disk| {
-        Some(Planned { path: disk.path()?.to_owned(), class: (*disk.class.get_ref()).into(), size: disk.size() })
+        let (path, class) = (disk.path()?, (*disk.class.get_ref()).into());
+        // That of what is there already is the lab's.
+        let size = disk.size().filter(|_| !path.exists());
+        Some(Planned { path: path.to_owned(), class, size })
     });
     planned.collect()
 }
@@ -89,8 +92,8 @@ pub struct Usable {
 }
 
 impl Usable {
-    /// Looks whether `path` may be labelled, and writes nothing. Refuses it where it is in use or, without `force`, not
-    /// blank; where it names nothing, a sparse file of `size` is to be made.
+    /// Looks whether `path` may be labelled, and writes nothing. Refuses it where it is in use, not of `size`, if that is given, or,
+    /// without `force`, not blank; where it names nothing, a sparse file of `size` is to be made.
     pub fn find(path: &Path, size: Option<Size>, force: bool) -> Result<Self> {
         let refused = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
         let path = absolute(path).map_err(refused)?;
@@ -103,6 +106,11 @@ impl Usable {
             (true, _) => {}
         }
         let size_bytes = kura_disk::probe(&path)?.size_bytes;
+        if let Some(size) = size.filter(|size| size.0 != size_bytes) {
+            let (path, there) = (path.display(), Size(size_bytes));
+            let text = "leave the size out to take it as it is, or name a path that is free";
+            return Err(Error::invalid(format!("{path}: is there already, and has {there}, not {size}: {text}")));
+        }
         drop(Lock::device(&path)?);
         if !force {
             blank(&path)?;
@@ -366,17 +374,11 @@ impl kura_admin::Disks for Book {
 }
 
 impl Book {
-    /// True for the path of a disk that the pool has, and that is there.
-    fn has(&self, locks: &Locks, path: &Path) -> bool {
-        let Ok(real) = path.canonicalize() else { return false };
-        let is_it = |known: &Path| known.canonicalize().is_ok_and(|known| known == real);
-        locks.members.keys().any(|held| is_it(held)) && self.paths().values().any(|known| is_it(Path::new(known)))
-    }
-
     /// A disk that may be added. One that an earlier try has left is; one that is in the pool is in use.
     fn usable(&self, locks: &mut Locks, new: &NewDisk) -> Result<Usable> {
         let path = absolute(&new.path).map_err(|error| Error::invalid(format!("{}: {error}", new.path)))?;
-        if self.has(locks, &path) {
+        // By whatever name: and what has come where one of its disks was is none of them.
+        if locks.members.values().any(|lock| lock.is_on(&path)) {
             return Err(Error::busy(format!("{}: is in the pool already; `kura disk list` lists its disks", new.path)));
         }
         locks.prepared.remove(&path);
@@ -402,6 +404,9 @@ mod tests {
         assert_eq!(path.metadata().unwrap().len(), 4 << 20);
         assert_eq!(Usable::find(&path, None, false).unwrap().size_bytes, 4 << 20);
         assert!(usable.make().is_err(), "a file that has come meanwhile stays what it is");
+        Usable::find(&path, Some(Size(4 << 20)), false).unwrap();
+        let unlike = Usable::find(&path, Some(Size(8 << 20)), true).unwrap_err().to_string();
+        assert!(unlike.contains("has 4M, not 8M: leave the size out"), "{unlike}");
 
         std::fs::write(&path, [&[0; 4096][..], b"mine", &[0; LABEL_BYTES]].concat()).unwrap();
         let full = Usable::find(&path, None, false).unwrap_err();
@@ -452,6 +457,19 @@ mod tests {
         assert_eq!(prepare(2).unwrap_err().kind(), Kind::Busy, "the pool has not closed it");
         book.release(&path);
         prepare(2).unwrap();
+
+        // A disk that the pool has open was pulled, and another one is in its place.
+        book.joined(&path);
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let other_name = NewDisk { path: link.display().to_string(), ..new.clone() };
+        assert_eq!(book.inspect(&other_name).unwrap_err().kind(), Kind::Busy);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, vec![0; 4 << 20]).unwrap();
+        assert_eq!(book.inspect(&other_name).unwrap(), 4 << 20);
+        prepare(3).unwrap();
+        book.joined(&path);
+        assert_eq!(prepare(4).unwrap_err().kind(), Kind::Busy);
     }
 
     #[test]
