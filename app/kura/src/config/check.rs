@@ -8,6 +8,7 @@ use crate::tls;
 use kura_admin::DiskClass;
 use kura_controller::{EXTENT_MAX_BYTES, VolumeSpec};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf, absolute};
@@ -145,8 +146,8 @@ impl Nbd {
             findings.extend(wrong.map(|text| Finding::new("nbd.unix", unix.span(), text)));
         }
         within_bytes("nbd.request_bytes", &self.request_bytes, REQUEST_BYTES, findings);
-        within("nbd.in_flight", *self.in_flight.get_ref() as u64, self.in_flight.span(), IN_FLIGHT, findings);
-        within("nbd.connections", *self.connections.get_ref() as u64, self.connections.span(), CONNECTIONS, findings);
+        within("nbd.in_flight", Some(&self.in_flight), IN_FLIGHT, findings);
+        within("nbd.connections", Some(&self.connections), CONNECTIONS, findings);
     }
 }
 
@@ -201,31 +202,22 @@ impl Admin {
 
 impl Pool {
     fn check(&self, purpose: Purpose, findings: &mut Vec<Finding>) {
-        if let Some(controllers) = &self.controllers {
-            let count = u64::from(*controllers.get_ref());
-            within("pool.controllers", count, controllers.span(), CONTROLLERS, findings);
-        }
+        within("pool.controllers", self.controllers.as_ref(), CONTROLLERS, findings);
         let wrong = wrong_extent(*self.extent.get_ref());
         findings.extend(wrong.map(|text| Finding::new("pool.extent", self.extent.span(), text)));
         within_bytes("pool.journal", &self.journal, JOURNAL_BYTES, findings);
-        let (percent, place) = ((*self.floating_percent.get_ref()).into(), self.floating_percent.span());
-        within("pool.floating_percent", percent, place, FLOATING_PERCENT, findings);
+        within("pool.floating_percent", Some(&self.floating_percent), FLOATING_PERCENT, findings);
         within_bytes("pool.write_buffer", &self.write_buffer, WRITE_BUFFER_BYTES, findings);
         let (at, place) = (self.warn_at_percent.get_ref(), self.warn_at_percent.span());
         if !at.iter().all(|percent| WARN_AT_PERCENT.contains(percent)) || !at.is_sorted_by(|one, next| one < next) {
             let text = format!("{at:?}: give percentages from 10 to 100, each above the one before it, as in [80, 95]");
             findings.push(Finding::new("pool.warn_at_percent", place, text));
         }
-        let (seconds, place) = (*self.disk_timeout_s.get_ref(), self.disk_timeout_s.span());
-        within("pool.disk_timeout_s", seconds, place, DISK_TIMEOUT_S, findings);
-        let (seconds, place) = (*self.balance_s.get_ref(), self.balance_s.span());
-        within("pool.balance_s", seconds, place, BALANCE_S, findings);
-        let (width, place) = (*self.rebuild_width.get_ref() as u64, self.rebuild_width.span());
-        within("pool.rebuild_width", width, place, REBUILD_WIDTH, findings);
-        if let Some(width) = &self.raid_width {
-            within("pool.raid_width", (*width.get_ref()).into(), width.span(), RAID_WIDTH, findings);
-        }
-        within("pool.disk_queue", *self.disk_queue.get_ref() as u64, self.disk_queue.span(), DISK_QUEUE, findings);
+        within("pool.disk_timeout_s", Some(&self.disk_timeout_s), DISK_TIMEOUT_S, findings);
+        within("pool.balance_s", Some(&self.balance_s), BALANCE_S, findings);
+        within("pool.rebuild_width", Some(&self.rebuild_width), REBUILD_WIDTH, findings);
+        within("pool.raid_width", self.raid_width.as_ref(), RAID_WIDTH, findings);
+        within("pool.disk_queue", Some(&self.disk_queue), DISK_QUEUE, findings);
         self.hot.check(findings);
         let mut seen = BTreeMap::<PathBuf, usize>::new();
         for (index, disk) in self.disks.iter().enumerate() {
@@ -393,15 +385,17 @@ pub fn parse_journal(text: &str) -> Result<Size, String> {
     wrong_size(size, &JOURNAL_BYTES).map_or(Ok(size), Err)
 }
 
-pub(super) fn within(
+/// Checks a number, if it is given.
+pub(super) fn within<T: Copy + Display + TryInto<u64>>(
     key: &'static str,
-    number: u64,
-    span: Range<usize>,
+    number: Option<&Spanned<T>>,
     range: RangeInclusive<u64>,
     findings: &mut Vec<Finding>,
 ) {
-    if !range.contains(&number) {
-        let text = format!("{number} is not between {} and {}", range.start(), range.end());
-        findings.push(Finding::new(key, span, text));
+    let Some(number) = number else { return };
+    let given = *number.get_ref();
+    if !given.try_into().is_ok_and(|given| range.contains(&given)) {
+        let text = format!("{given} is not between {} and {}", range.start(), range.end());
+        findings.push(Finding::new(key, number.span(), text));
     }
 }

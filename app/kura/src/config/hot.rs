@@ -76,16 +76,11 @@ impl Hot {
 
     /// What is wrong.
     pub(super) fn check(&self, findings: &mut Vec<Finding>) {
-        let mut number = |key, number: Option<(u64, std::ops::Range<usize>)>, range| {
-            if let Some((number, span)) = number {
-                within(key, number, span, range, findings);
-            }
-        };
-        number("pool.hot.share_permille", given(self.share_permille.as_ref()), SHARE_PERMILLE);
-        number("pool.hot.track_slots", given(self.track_slots.as_ref()), TRACK_SLOTS);
-        number("pool.hot.aged_tracks", given(self.aged_tracks.as_ref()), AGED_TRACKS);
-        number("pool.hot.cold_age", given(self.cold_age.as_ref()), COLD_AGE);
-        number("pool.hot.enough_tracks", given(self.enough_tracks.as_ref()), ENOUGH_TRACKS);
+        within("pool.hot.share_permille", self.share_permille.as_ref(), SHARE_PERMILLE, findings);
+        within("pool.hot.track_slots", self.track_slots.as_ref(), TRACK_SLOTS, findings);
+        within("pool.hot.aged_tracks", self.aged_tracks.as_ref(), AGED_TRACKS, findings);
+        within("pool.hot.cold_age", self.cold_age.as_ref(), COLD_AGE, findings);
+        within("pool.hot.enough_tracks", self.enough_tracks.as_ref(), ENOUGH_TRACKS, findings);
         if let Some(limit) = &self.limit {
             within_bytes("pool.hot.limit", limit, LIMIT_BYTES, findings);
         }
@@ -101,8 +96,4 @@ impl Hot {
 
 fn value<T: Copy>(given: Option<&Spanned<T>>, preset: T) -> T {
     given.map_or(preset, |given| *given.get_ref())
-}
-
-fn given<T: Copy + Into<u64>>(given: Option<&Spanned<T>>) -> Option<(u64, std::ops::Range<usize>)> {
-    given.map(|given| ((*given.get_ref()).into(), given.span()))
 }
