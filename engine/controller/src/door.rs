@@ -38,6 +38,11 @@ impl Door {
         self.begin(work)?.await.map_err(|_| stopped())
     }
 
+    /// What the controller can say at once.
+    pub async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&Rc<Controller>) -> T + Send + 'static) -> Result<T> {
+        self.call(move |controller| -> Local<'static, T> { Box::pin(std::future::ready(ask(&controller))) }).await
+    }
+
     fn begin<T, F>(&self, work: F) -> Result<oneshot::Receiver<T>>
     where
         T: Send + 'static,

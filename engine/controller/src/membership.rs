@@ -469,8 +469,8 @@ impl Node {
         let ill = self.spread_the_word().await?;
         // It is not waited for, with what waits for this one to end: other disks may fail meanwhile. A crash, too, may have come when
         // a disk was to carry journals, and before it did.
-        let joined = self.ask_all(|controller| Box::pin(std::future::ready(controller.begin_joining()))).await;
-        tended.tell(None, joined.map(drop), "a journal has fewer copies than it should have");
+        let joined = self.ask_each(Controller::begin_joining).await?.into_iter().collect();
+        tended.tell(None, joined, "a journal has fewer copies than it should have");
         for DeviceId(id) in ill {
             let next = self.next_for(id, &mut tended.instead).await;
             tended.tell(Some(id), next.map(|gone| forgotten.extend(gone)), "what is next for this disk has to wait");
@@ -482,8 +482,7 @@ impl Node {
     /// crash may come when only some have noted that one leaves. Returns the disks that fail or leave.
     async fn spread_the_word(&self) -> Result<BTreeSet<DeviceId>> {
         self.ask_all(|controller| Box::pin(async move { controller.store().note_lost_journals().await })).await?;
-        let noted = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.noted())))).await?;
-        let noted: BTreeSet<_> = noted.into_iter().flatten().collect();
+        let noted: BTreeSet<_> = self.ask_each(|controller| controller.noted()).await?.into_iter().flatten().collect();
         for (disk, what) in &noted {
             self.note(*disk, *what).await?;
         }
@@ -530,12 +529,7 @@ impl Node {
 
     async fn relabel(&self, change: impl FnOnce(&mut [LabelMember]) + Send + 'static) -> Result<()> {
         let label = self.first(move |controller| Box::pin(async move { controller.relabel(change).await })).await?;
-        self.ask_all(move |controller| {
-            controller.relabelled(&label);
-            Box::pin(std::future::ready(Ok(())))
-        })
-        .await?;
-        Ok(())
+        self.ask_each(move |controller| controller.relabelled(&label)).await.map(drop)
     }
 
     /// Asks the first controller, which alone changes labels.

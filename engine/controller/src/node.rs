@@ -74,15 +74,19 @@ impl Node {
         try_join_all(answers).await?.into_iter().collect()
     }
 
+    /// The same for what each can say at once.
+    pub(crate) async fn ask_each<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&Rc<Controller>) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>> {
+        self.ask_all(move |controller| Box::pin(std::future::ready(Ok(ask(&controller))))).await
+    }
+
     /// The door of the controller that owns the volume, and the volume as it is.
     pub async fn find(&self, name: &str) -> Result<(Door, VolumeInfo)> {
         let _each_is_somebodys = self.moving.read().await;
         let sought = name.to_owned();
-        let ask = move |controller: Rc<Controller>| -> Local<'static, Result<Option<VolumeInfo>>> {
-            let found = controller.volume(&sought);
-            Box::pin(std::future::ready(Ok(found)))
-        };
-        let volume = self.ask_all(ask).await?.into_iter().flatten().next();
+        let volume = self.ask_each(move |controller| controller.volume(&sought)).await?.into_iter().flatten().next();
         let volume =
             volume.ok_or_else(|| Error::missing(format!("volume {name}: no such volume: see `kura volume list`")))?;
         Ok((self.doors[usize::from(volume.controller)].clone(), volume))
@@ -121,7 +125,7 @@ impl Node {
     /// All volumes, by name.
     pub async fn volumes(&self) -> Result<Vec<VolumeInfo>> {
         let _each_is_somebodys = self.moving.read().await;
-        let each = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.volumes())))).await?;
+        let each = self.ask_each(|controller| controller.volumes()).await?;
         let mut volumes: Vec<_> = each.into_iter().flatten().collect();
         volumes.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
         Ok(volumes)
@@ -151,11 +155,7 @@ impl Node {
             };
             let room: BTreeMap<_, _> = pool.disks.iter().map(|disk| (DeviceId(disk.id), room_on(disk))).collect();
             let spec = spec.clone();
-            let checked = door
-                .call(move |controller| -> Local<'static, Result<()>> {
-                    Box::pin(std::future::ready(controller.store().check_room(&spec, &room)))
-                })
-                .await?;
+            let checked = door.ask(move |controller| controller.store().check_room(&spec, &room)).await?;
             if checked.is_ok() || looked_again {
                 return checked;
             }
@@ -247,7 +247,7 @@ impl Node {
 
     /// What takes the pool's space.
     pub async fn space(&self) -> Result<Space> {
-        let each = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.store().space())))).await?;
+        let each = self.ask_each(|controller| controller.store().space()).await?;
         Ok(each.into_iter().fold(Space::default(), |sum, space| Space {
             volume_bytes: sum.volume_bytes + space.volume_bytes,
             hot_bytes: sum.hot_bytes + space.hot_bytes,
@@ -258,7 +258,7 @@ impl Node {
 
     /// The controllers, by number.
     pub async fn controllers(&self) -> Result<Vec<ControllerInfo>> {
-        self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.info())))).await
+        self.ask_each(|controller| controller.info()).await
     }
 
     /// Refuses what [`Node::fail_disk`] refuses.
@@ -268,10 +268,8 @@ impl Node {
         if !pool.disks.iter().any(|info| info.id == id) {
             return Err(Error::missing(format!("disk {id}: no such disk; `kura disk list` lists them")));
         }
-        let ask = move |controller: Rc<Controller>| -> Local<'static, Result<OnlyCopies>> {
-            Box::pin(std::future::ready(controller.store().only_on_disk(disk)))
-        };
-        let only = self.ask_all(ask).await?.into_iter().fold(OnlyCopies::default(), OnlyCopies::join);
+        let each = self.ask_each(move |controller| controller.store().only_on_disk(disk)).await?;
+        let only = each.into_iter().try_fold(OnlyCopies::default(), |all, one| one.map(|one| all.join(one)))?;
         let what = only.tell(pool.extent_bytes);
         let refused = if only.has_journal {
             format!(

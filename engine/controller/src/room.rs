@@ -43,11 +43,7 @@ impl Node {
     /// that may go otherwise.
     pub async fn spare(&self, names: &BTreeSet<String>) -> Result<()> {
         let names = names.clone();
-        let spare = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {
-            controller.store().spare(names.clone());
-            Box::pin(std::future::ready(Ok(())))
-        };
-        self.ask_all(spare).await.map(drop)
+        self.ask_each(move |controller| controller.store().spare(names.clone())).await.map(drop)
     }
 
     /// From now on a controller that finds the pool full has the oldest snapshot of all dropped, where the policy is so.

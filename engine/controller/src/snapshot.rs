@@ -6,7 +6,6 @@ use crate::{Controller, Node};
 use futures::future::join_all;
 use kura_block::{Error, Kind, Local, Result};
 use kura_volume::{Changes, HeldWrites, SnapshotSpec};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -49,10 +48,6 @@ impl Controller {
         // Nobody opens the volume in between: it is rolled back before anything is waited for.
         Ok(self.describe(self.store().roll_back(snapshot).await?))
     }
-
-    fn held(&self) -> &RefCell<Vec<HeldWrites>> {
-        &self.held_writes
-    }
 }
 
 impl Node {
@@ -81,7 +76,7 @@ impl Node {
         if several {
             let held = self.hold_with_room(&shares).await;
             if held.is_err() {
-                self.unhold().await?;
+                self.release(false).await?;
                 held?;
             }
         }
@@ -96,7 +91,7 @@ impl Node {
         });
         let made: Vec<Result<Vec<VolumeInfo>>> = join_all(made).await;
         if several {
-            self.release().await?;
+            self.release(true).await?;
         }
         let mut all = Vec::new();
         let mut failed = None;
@@ -136,7 +131,7 @@ impl Node {
             if self.hold(shares).await? {
                 return Ok(());
             }
-            self.unhold().await?;
+            self.release(false).await?;
         }
         self.hold(shares).await.map(drop)
     }
@@ -147,33 +142,24 @@ impl Node {
         for (controller, wanted) in shares {
             let names: BTreeSet<String> = wanted.iter().map(|spec| spec.of.clone()).collect();
             let names: Vec<String> = names.into_iter().collect();
-            let hold = move |controller: Rc<Controller>| -> Local<'static, Result<bool>> {
-                let held = controller.store().hold(&names).map(|held| controller.held().borrow_mut().push(held));
-                Box::pin(std::future::ready(held.map(|()| controller.store().has_room_for_snapshots())))
+            let hold = move |controller: &Rc<Controller>| -> Result<bool> {
+                controller.held_writes.borrow_mut().push(controller.store().hold(&names)?);
+                Ok(controller.store().has_room_for_snapshots())
             };
-            all_have_room &= self.doors[usize::from(*controller)].call(hold).await??;
+            all_have_room &= self.doors[usize::from(*controller)].ask(hold).await??;
         }
         Ok(all_have_room)
     }
 
-    /// Lets the writes go on after snapshots were made.
-    async fn release(&self) -> Result<()> {
-        self.ask_all(|controller| {
-            controller.held().take().into_iter().for_each(HeldWrites::made);
-            Box::pin(std::future::ready(Ok(())))
-        })
-        .await?;
-        Ok(())
-    }
-
-    /// Lets the writes go on, and none were made.
-    async fn unhold(&self) -> Result<()> {
-        self.ask_all(|controller| {
-            controller.held().take();
-            Box::pin(std::future::ready(Ok(())))
-        })
-        .await?;
-        Ok(())
+    /// Lets the writes go on, whether snapshots were made or not.
+    async fn release(&self, are_made: bool) -> Result<()> {
+        let release = move |controller: &Rc<Controller>| {
+            let held = controller.held_writes.take();
+            if are_made {
+                held.into_iter().for_each(HeldWrites::made);
+            }
+        };
+        self.ask_each(release).await.map(drop)
     }
 
     /// Refuses what [`Node::roll_back`] refuses.

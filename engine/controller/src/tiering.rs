@@ -171,17 +171,12 @@ impl Controller {
 impl Node {
     /// Puts a tiering policy to work on every controller, or none: then what is in the fast tier stays there.
     pub async fn set_tier(&self, config: Option<TierConfig>) -> Result<()> {
-        self.ask_all(move |controller| {
-            let done = controller.set_tier(config.clone());
-            Box::pin(std::future::ready(done))
-        })
-        .await?;
-        Ok(())
+        self.ask_each(move |controller| controller.set_tier(config.clone())).await?.into_iter().collect()
     }
 
     /// The tiers as they are.
     pub async fn tier(&self) -> Result<TierInfo> {
-        let views = self.ask_all(|controller| Box::pin(std::future::ready(Ok(controller.tier())))).await?;
+        let views = self.ask_each(|controller| controller.tier()).await?;
         let count = views.len().max(1) as f64;
         let mut sum = TierInfo::default();
         for view in views {
@@ -207,15 +202,15 @@ impl Node {
         // Of a volume that has gone to another controller, that one knows the name.
         let volumes = self.volumes().await?.into_iter().map(|volume| (volume.id, volume.spec.name));
         let names = Arc::new(volumes.collect::<BTreeMap<_, _>>());
-        let ask = move |controller: Rc<Controller>| -> Local<'static, Result<Vec<TierMoveInfo>>> {
+        let ask = move |controller: &Rc<Controller>| -> Vec<TierMoveInfo> {
             let moves = controller.store().tier_moves().into_iter().map(|(volume, ago, done)| {
                 let id = done.decided.volume;
                 let volume = volume.or_else(|| names.get(&id).cloned()).unwrap_or_else(|| id.to_string());
                 controller.tier_move(volume, ago, done)
             });
-            Box::pin(std::future::ready(Ok(moves.collect())))
+            moves.collect()
         };
-        let mut moves: Vec<_> = self.ask_all(ask).await?.into_iter().flatten().collect();
+        let mut moves: Vec<_> = self.ask_each(ask).await?.into_iter().flatten().collect();
         moves.sort_by_key(|done| std::cmp::Reverse(done.ago));
         Ok(moves)
     }

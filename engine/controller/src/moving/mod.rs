@@ -109,12 +109,11 @@ impl Controller {
         nobodys: Arc<RwLock<()>>,
     ) -> Result<Duration> {
         let fetched = self.fetch_held(&name, (from, &source), &here, &nobodys).await;
-        let release = |controller: Rc<Self>| -> Local<'static, ()> {
+        let release = |controller: &Rc<Self>| {
             controller.harbour.still.take();
             controller.harbour.cold.take();
-            Box::pin(std::future::ready(()))
         };
-        source.call(release).await?;
+        source.ask(release).await?;
         fetched
     }
 

@@ -38,10 +38,7 @@ impl Node {
         }
         for (number, door) in self.doors.iter().enumerate() {
             let me = ControllerId(number as u16);
-            let ask = |controller: Rc<Controller>| -> Local<'static, Vec<(ControllerId, Ticket)>> {
-                Box::pin(std::future::ready(controller.store().arrivals()))
-            };
-            for (from, ticket) in door.call(ask).await? {
+            for (from, ticket) in door.ask(|controller| controller.store().arrivals()).await? {
                 self.settle(from, me, ticket).await?;
             }
         }
@@ -65,10 +62,10 @@ impl Node {
         let old =
             old.ok_or_else(|| Error::corrupt(format!("a volume comes from controller {}: there is none", from.0)))?;
         let departed = old
-            .call(move |controller| -> Local<'static, _> {
+            .ask(move |controller| {
                 let departures = controller.store().departures();
                 let found = departures.into_iter().find(|(whose, which, _)| (*whose, *which) == (to, ticket));
-                Box::pin(std::future::ready(found.map(|(.., past)| past)))
+                found.map(|(.., past)| past)
             })
             .await?;
         let settle = move |controller: Rc<Controller>| -> Local<'static, Result<()>> {

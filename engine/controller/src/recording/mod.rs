@@ -19,7 +19,7 @@ pub(crate) use ring::Ring;
 pub use ring::{Entry, Op};
 
 use crate::{Controller, Door, Node};
-use kura_block::{Error, Local, Result};
+use kura_block::{Error, Result};
 use layer::Recording;
 use std::rc::Rc;
 use std::time::Duration;
@@ -76,15 +76,13 @@ impl RecordedRequests {
     pub async fn next(&mut self) -> Result<Option<(u64, Vec<Entry>)>> {
         let (volume, begun) = (self.recording.volume.clone(), self.recording.time_of_day);
         let (from, end) = (self.next, self.recording.requests);
-        let work = move |controller: Rc<Controller>| -> Local<'static, Result<(u64, Vec<Entry>)>> {
-            let recording = controller.find_recording(&volume).and_then(|recording| {
-                // Another one may have begun since.
-                if recording.time_of_day == begun { Ok(recording) } else { Err(nothing_recorded(&volume)) }
-            });
-            let piece = recording.map(|recording| recording.ring.borrow().copy(from..end, PIECE));
-            Box::pin(std::future::ready(piece))
+        let copy = move |controller: &Rc<Controller>| -> Result<(u64, Vec<Entry>)> {
+            let recording = controller.find_recording(&volume)?;
+            // Another one may have begun since.
+            let is_it = recording.time_of_day == begun;
+            if is_it { Ok(recording.ring.borrow().copy(from..end, PIECE)) } else { Err(nothing_recorded(&volume)) }
         };
-        let (first, requests) = self.door.call(work).await??;
+        let (first, requests) = self.door.ask(copy).await??;
         self.next = first + requests.len() as u64;
         Ok(if requests.is_empty() { None } else { Some((first, requests)) })
     }
@@ -159,10 +157,8 @@ impl Node {
 
     /// All recordings, by volume.
     pub async fn recordings(&self) -> Result<Vec<RecordingInfo>> {
-        let ask = |controller: Rc<Controller>| -> Local<'static, Result<Vec<RecordingInfo>>> {
-            Box::pin(std::future::ready(Ok(controller.recordings())))
-        };
-        let mut recordings: Vec<_> = self.ask_all(ask).await?.into_iter().flatten().collect();
+        let each = self.ask_each(|controller| controller.recordings()).await?;
+        let mut recordings: Vec<_> = each.into_iter().flatten().collect();
         recordings.sort_by(|one, other| one.volume.cmp(&other.volume));
         Ok(recordings)
     }
@@ -187,10 +183,7 @@ impl Node {
     /// Drops a recording, of a volume that is gone too.
     pub async fn delete_recording(&self, volume: &str) -> Result<()> {
         let name = volume.to_owned();
-        let drop_any = move |controller: Rc<Controller>| -> Local<'static, Result<Option<Ring>>> {
-            Box::pin(std::future::ready(Ok(controller.drop_recording(&name))))
-        };
-        let dropped = self.ask_all(drop_any).await?;
+        let dropped = self.ask_each(move |controller| controller.drop_recording(&name)).await?;
         if dropped.iter().any(Option::is_some) {
             return Ok(());
         }
