@@ -16,10 +16,10 @@ use crate::disks::Moved;
 use crate::extent::{Extent, Group};
 use crate::policy::rebuild_rest;
 use crate::record::Record;
-use crate::store::{Freed, Inner};
+use crate::store::Inner;
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
-use futures::future::{join_all, select};
+use futures::future::{Either, join_all, select};
 use kura_array::{Array, Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, DeviceId, Error, Kind, Result};
 use std::collections::BTreeMap;
@@ -53,6 +53,8 @@ struct Pass {
     moved: bool,
     /// The disks that groups lie on for which no other disk has room, in order, and what they were told.
     full: BTreeMap<Vec<DeviceId>, Error>,
+    /// Why something else has not moved that was not put aside either: it is left to another pass.
+    failed: Option<Error>,
 }
 
 impl Pass {
@@ -109,13 +111,19 @@ impl Inner {
                     let errands = self.more_errands(errand, &mut pass);
                     let begun = self.begin_rebuild();
                     let done = self.run_errands(&errands, &mut pass).await;
-                    let waits = match done {
-                        Ok(bytes) => self.rest_of_rebuild(begun, bytes),
-                        Err(_) => RETRY,
+                    let waits = match &done {
+                        Ok(bytes) => self.rest_of_rebuild(begun, *bytes),
+                        Err(error) => {
+                            pass.failed = Some(error.clone());
+                            RETRY
+                        }
                     };
                     self.rebuild_stalled.replace(done.err().or_else(|| pass.full.values().next().cloned()));
-                    if !waits.is_zero() {
-                        select(self.runtime.sleep(waits), news).await;
+                    if !waits.is_zero()
+                        && let Either::Right(_) = select(self.runtime.sleep(waits), news).await
+                    {
+                        // It may be of what lies behind.
+                        pass = Pass { moved: pass.moved, ..Pass::default() };
                     }
                 }
                 Found::NotYet => self.runtime.sleep(Duration::ZERO).await,
@@ -128,11 +136,11 @@ impl Inner {
                     }
                 }
                 Found::Nothing => {
-                    let full = std::mem::take(&mut pass).full.into_values().next();
-                    let now = self.runtime.now();
-                    let room = full.as_ref().map(|_| now + RETRY);
-                    self.rebuild_stalled.replace(full);
-                    match room.into_iter().chain(self.refused.next_try()).min() {
+                    let Pass { full, failed, .. } = std::mem::take(&mut pass);
+                    let (why, now) = (failed.or_else(|| full.into_values().next()), self.runtime.now());
+                    let again = why.as_ref().map(|_| now + RETRY);
+                    self.rebuild_stalled.replace(why);
+                    match again.into_iter().chain(self.refused.next_try()).min() {
                         Some(then) => {
                             select(self.runtime.sleep(then.saturating_sub(now).max(BUSY)), news).await;
                         }

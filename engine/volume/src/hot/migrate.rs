@@ -244,7 +244,8 @@ impl Inner {
             staying.insert(*born, stays);
             let rest = self.rest_of_rebuild(begun, bytes);
             if !rest.is_zero() {
-                select(self.runtime.sleep(rest), std::pin::pin!(self.rebuilder.notified())).await;
+                // To its end: what the rebuilder has to look at is left for it to hear.
+                self.runtime.sleep(rest).await;
             }
         }
         // What is in the buffer goes to other slots; then the tail passes the records that gave these up.

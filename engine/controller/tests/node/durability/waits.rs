@@ -360,3 +360,22 @@ fn a_hot_area_without_a_pair_of_disks_keeps_no_write_waiting() {
         assert!(done_within(work, runtime, Duration::from_mins(5)).await);
     });
 }
+
+/// The disks have no space for what is to move, and some a while later: nobody has to tell the rebuild, and until then it says why.
+#[test]
+fn a_rebuild_that_found_disks_full_goes_on_by_itself() {
+    let rig = Rig::new(3, 80, 64 << 10, Settings::default());
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 16, Layout::Mirror).await;
+        write(&*device, 0, 1).await.unwrap();
+        controller.store().checkpoint().await.unwrap();
+        let (dead, _) = find(&rig, 1);
+        rig.disks[2..].iter().for_each(|disk| disk.inject(FaultKind::Full { lasts: Duration::from_secs(30) }));
+        controller.store().fail_disk(DeviceId(dead)).await.unwrap();
+        runtime.sleep(Duration::from_secs(20)).await;
+        assert_eq!(controller.store().rebuild_stalled().map(|why| why.kind()), Some(Kind::Full));
+        runtime.sleep(Duration::from_mins(1)).await;
+        assert_eq!(controller.store().unwanted()[&DeviceId(dead)].copies, 0);
+        assert!(controller.store().rebuild_stalled().is_none());
+    });
+}
