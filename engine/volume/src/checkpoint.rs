@@ -141,13 +141,18 @@ impl Inner {
         let freed = self.freed.borrow().len();
         let waited = self.runtime.now().saturating_sub(self.last_checkpoint.get());
         let give_back = if self.successors.lack_room() { GIVE_BACK_SOON } else { GIVE_BACK };
-        if self.cramped.take()
+        if self.checkpoint_wanted.take()
             || asked
             || self.is_checkpoint_due()
             || freed > 0 && waited >= give_back
             || self.wants_checkpoint() && waited >= GIVE_BACK
         {
-            self.make_checkpoint().await?;
+            let made = self.make_checkpoint().await;
+            if made.is_err() {
+                // Whoever wanted it wants it still.
+                self.checkpoint_wanted.set(true);
+            }
+            made?;
         }
         Ok(())
     }

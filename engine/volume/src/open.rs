@@ -198,7 +198,7 @@ impl Inner {
             rebuilder: Notify::new(),
             refused: Refused::default(),
             rebuild_stalled: RefCell::new(None),
-            cramped: Cell::new(false),
+            checkpoint_wanted: Cell::new(false),
             room: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
             counts: Cell::default(),

@@ -115,8 +115,8 @@ pub(crate) struct Inner {
     pub refused: Refused,
     /// Why the last move of a rebuild did not succeed, while that is so.
     pub rebuild_stalled: RefCell<Option<Error>>,
-    /// A writer waits for the journal to become shorter.
-    pub cramped: Cell<bool>,
+    /// A checkpoint is wanted, due or not: a writer lacks room, hot blocks lack tracks, or what only one disk has is to be written anew.
+    pub checkpoint_wanted: Cell<bool>,
     /// The write buffer has room again, or never will.
     pub room: Notify,
     /// Held by the writer that is the next to get room: those behind it are not woken in vain.
@@ -424,7 +424,7 @@ impl Inner {
                 return Err(Error::retry("the server is shutting down"));
             }
             if !self.journal_has_room(bytes) {
-                self.cramped.set(true);
+                self.checkpoint_wanted.set(true);
             }
             self.destager.notify_one();
             self.checkpointer.notify_one();
@@ -496,7 +496,7 @@ impl Inner {
         if fresh && self.journal_disks.borrow().values().any(|disk| *disk == device) {
             // Nobody has read since the start what the other copy has of the tables, which is all there is now: it is written anew.
             self.changes.want_whole();
-            self.cramped.set(true);
+            self.checkpoint_wanted.set(true);
             self.checkpointer.notify_one();
         }
         if fresh && !journal.is_sealed() {

@@ -151,7 +151,7 @@ impl Inner {
                 && !self.is_stopping()
                 && self.hot.table.borrow().wants_tail();
             if comes {
-                self.cramped.set(true);
+                self.checkpoint_wanted.set(true);
                 self.checkpointer.notify_one();
             }
             return if grows || comes { HotFlight::Soon } else { HotFlight::None };

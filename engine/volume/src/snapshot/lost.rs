@@ -107,7 +107,7 @@ impl Inner {
         self.dirty_pool_pages.set(self.dirty_pool_pages.get() + more as u64);
         if more > 0 {
             // Until then they are in memory only.
-            self.cramped.set(true);
+            self.checkpoint_wanted.set(true);
             self.checkpointer.notify_one();
         }
     }

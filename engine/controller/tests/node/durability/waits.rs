@@ -379,3 +379,22 @@ fn a_rebuild_that_found_disks_full_goes_on_by_itself() {
         assert!(controller.store().rebuild_stalled().is_none());
     });
 }
+
+/// A checkpoint that was wanted failed, since the disks were full for a moment: it is made when they are not, though nobody asks.
+#[test]
+fn a_checkpoint_that_is_wanted_is_tried_again() {
+    let rig = Rig::new(2, 80, 64 << 10, Settings::default());
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 64, Layout::Mirror).await;
+        rig.disks[2..].iter().for_each(|disk| disk.inject(FaultKind::Full { lasts: Duration::from_secs(3) }));
+        write(&*device, 0, 1).await.unwrap();
+        device.flush().await.unwrap();
+        // What the other copy of the journal has of the tables is all there is: it is to be written anew.
+        controller.store().fail_disk(DeviceId(0)).await.unwrap();
+        runtime.sleep(Duration::from_secs(2)).await;
+        let used = || controller.store().status().journal_used_bytes;
+        assert!(used() > BLOCK as u64, "the disks were full");
+        runtime.sleep(Duration::from_secs(5)).await;
+        assert!(used() < BLOCK as u64, "{}", used());
+    });
+}
