@@ -261,8 +261,8 @@ impl Inner {
             };
             flight.blocks.len() - dirty.extract_if(flight.span(), leaves).count()
         };
-        // What is left of a flight that lost some may go now.
-        let there = done.is_ok() || !lost.is_empty();
+        // What is left of a flight that lost some may go now, and what was to go to the hot area goes elsewhere.
+        let there = done.is_ok() || !lost.is_empty() || matches!(flight.to, Destination::Hot(_));
         self.stalled.replace(done.err().filter(|_| !there));
         self.room.notify_waiters();
         if !there {

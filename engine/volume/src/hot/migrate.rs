@@ -78,13 +78,13 @@ impl Inner {
     }
 
     /// True while the hot area has less than its share of the disks, or may borrow, the pool has not refused, and there is a pair of
-    /// disks that it can be on.
+    /// disks that takes something.
     pub fn hot_can_grow(&self) -> bool {
         let most = if self.may_borrow() { hot_extents_most(self.array.extent_bytes(), &self.settings.hot) } else { 0 };
         !self.is_stopping()
             && self.runtime.now() >= self.hot.full_until.get()
             && self.hot.table.borrow().count() < most.max(self.hot_share())
-            && !self.ring().is_empty()
+            && self.ring().iter().any(|pair| self.takes_hot(*pair))
     }
 
     /// The pairs on which it is to grow before cold blocks are moved, best first: as it has not had its share yet, or as writes find
@@ -97,7 +97,7 @@ impl Inner {
         let lacks_share = hot.count() < self.hot_share();
         let is_low = |pair: &Pair| hot.coming(*pair) < self.settings.hot.enough(hot.tracks_of(*pair) as u32);
         let mut pairs = self.ring();
-        pairs.retain(|pair| lacks_share || self.hot.wanted.get() || is_low(pair));
+        pairs.retain(|pair| self.takes_hot(*pair) && (lacks_share || self.hot.wanted.get() || is_low(pair)));
         pairs.sort_by_key(|pair| hot.extents_of(*pair));
         pairs
     }

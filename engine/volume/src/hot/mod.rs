@@ -1,7 +1,8 @@
 //! Blocks in the mirrored hot area: put there, read there, given up there.
 //!
 //! What must hold:
-//! 1. A slot is written only while it is free, and named in a record only when both copies have the block.
+//! 1. A slot is written only while it is free, and on a pair of disks that work and stay; it is named in a record only when both copies
+//!    have the block, or the one whose disk still works.
 //! 2. A slot given up is free again only when the log's tail has passed the record that says so: until then a replay
 //!    finds in it what the log says. One whose block lies durably at its cold place, and of which the log says durably
 //!    that it was given up, is free at once: whatever the tail, a replay ends with the block there.
@@ -16,7 +17,7 @@ mod migrate;
 pub(crate) use cool::ColdStripe;
 
 use crate::check::Report;
-use crate::destage::{Destination, Flight};
+use crate::destage::{Destination, Flight, STALLED};
 use crate::extent::{Dirty, Extent, Pins};
 use crate::record::{HotBlock, Record};
 use crate::store::{Freed, Inner};
@@ -27,10 +28,11 @@ use futures::{StreamExt, stream};
 use kura_array::hot::{HotPage, HotTable, MirrorId, Owner, Pair};
 use kura_array::policy::choose_pair;
 use kura_array::{Place, Places, Urgency};
-use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Result};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, DeviceId, Error, Kind, Result};
 use kura_journal::Lsn;
 use loan::Loan;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -56,6 +58,8 @@ pub(crate) struct HotArea {
     pub awaited: Cell<bool>,
     /// Until then it does not grow: the pool was full.
     pub full_until: Cell<Duration>,
+    /// Until then nothing goes to these pairs: a disk of theirs had no space.
+    pub full_pairs: RefCell<BTreeMap<Pair, Duration>>,
     /// The migrator has something to look at.
     pub migrator: Notify,
     /// What it has beyond its share.
@@ -72,6 +76,7 @@ impl HotArea {
             wanted: Cell::new(false),
             awaited: Cell::new(false),
             full_until: Cell::default(),
+            full_pairs: RefCell::default(),
             migrator: Notify::new(),
             loan: Loan::default(),
         }
@@ -137,7 +142,8 @@ impl Inner {
         let batch = usize::from(self.settings.hot.batch);
         let count =
             dirty.range(first..).take(4 * batch).filter(|(block, entry)| fit(**block, entry)).take(batch).count();
-        let writable: Vec<_> = self.hot.table.borrow().writable().collect();
+        let mut writable: Vec<_> = self.hot.table.borrow().writable().collect();
+        writable.retain(|(pair, _)| self.takes_hot(*pair));
         let facts = writable.into_iter().map(|(pair, tracks)| (pair, self.array.queue_of(pair), tracks));
         let facts: Vec<_> = facts.collect();
         let Some(pair) = choose_pair(&facts) else {
@@ -161,10 +167,23 @@ impl Inner {
         HotFlight::Begins(Flight::of(volume, Vec::new(), Destination::Hot(slots), entries))
     }
 
+    /// True for a pair of disks that work and stay, and had space when they were asked last, or were not asked lately.
+    fn takes_hot(&self, pair: Pair) -> bool {
+        let tables = self.tables.borrow();
+        let is_wanted = |disk: DeviceId| self.array.is_in_service(disk) && !tables.is_unwanted(disk);
+        let is_full = || self.hot.full_pairs.borrow().get(&pair).is_some_and(|until| *until > self.runtime.now());
+        is_wanted(pair.0) && is_wanted(pair.1) && !is_full()
+    }
+
     /// Writes blocks to slots of the hot area, and notes that they lie there now.
     pub async fn write_hot(&self, flight: &Flight, slots: &[MirrorId]) -> Result<()> {
         let written = self.fill_slots(flight, slots).await;
-        if written.is_err() {
+        if let Err(error) = &written {
+            if let Some(pair) =
+                slots.first().and_then(|id| self.hot.pair_of(*id)).filter(|_| error.kind() == Kind::Full)
+            {
+                self.hot.full_pairs.borrow_mut().insert(pair, self.runtime.now() + STALLED);
+            }
             for slot in slots {
                 self.hot.table.borrow_mut().empty(*slot);
             }

@@ -398,3 +398,33 @@ fn a_checkpoint_that_is_wanted_is_tried_again() {
         assert!(used() < BLOCK as u64, "{}", used());
     });
 }
+
+/// A disk has no space for what was never written there: the other pairs of the hot area take what is written, and the blocks' own
+/// places do.
+#[test]
+fn a_hot_area_with_a_full_disk_keeps_nothing_waiting() {
+    let rig = Rig::new(4, 80, 64 << 10, Settings { write_buffer_bytes: 1 << 20, ..Settings::default() });
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 512, Layout::HotMirror).await;
+        // Both turns of every page are there.
+        for turn in 0..4 {
+            for at in (0..512 / 16).map(|at| at << 16) {
+                let data = kura_block::Buf::copy_of(&vec![turn; 16 * BLOCK]);
+                device.write(at, data.into(), false).await.unwrap();
+            }
+            controller.store().checkpoint().await.unwrap();
+            runtime.sleep(Duration::from_secs(1)).await;
+        }
+        rig.disks[2].inject(FaultKind::Full { lasts: Duration::MAX });
+        for turn in 4..8 {
+            for at in 0..171 {
+                write(&*device, at * 7 % 512, turn).await.unwrap();
+            }
+            assert!(checkpoints(controller, runtime).await, "turn {turn}");
+        }
+        for at in 0..171 {
+            assert!(reads(&*device, at * 7 % 512, 7).await, "{at}");
+        }
+        assert_eq!(controller.store().failed_disks(), []);
+    });
+}
