@@ -148,7 +148,7 @@ impl Array {
     pub async fn write_lacking(&self, lacking: &Lacking) -> Vec<Failure> {
         let write = |(disk, offset): &(DeviceId, u64)| {
             let offset = *offset;
-            self.write_disk(*disk, lacking.page.clone().into(), Urgency::Idle, move |_| offset)
+            self.write_disk(*disk, lacking.page.clone().into(), Urgency::Buffer, move |_| offset)
         };
         let [now, other] = &lacking.at;
         let mut failures: Vec<Failure> = join_all(now.iter().map(write)).await.into_iter().flatten().collect();
@@ -163,7 +163,7 @@ impl Array {
     }
 
     /// Of the two turns one must have the page as it is now. The other one must be read, whatever is there: else nobody could tell
-    /// which of them is the newest.
+    /// which of them is the newest. No checkpoint is made meanwhile, or one waits for it.
     pub(crate) async fn lacks(
         &self,
         kept: Vec<Kept>,
@@ -174,7 +174,7 @@ impl Array {
         let mut at = [Vec::new(), Vec::new()];
         for (device, slots, bytes) in kept {
             for (turn, offset) in (0..).zip(slots) {
-                let has = match self.read_disk(device, offset, bytes, Urgency::Idle).await {
+                let has = match self.read_disk(device, offset, bytes, Urgency::Buffer).await {
                     Ok(found) => turn != sequence % 2 || is_now(&found.contiguous()),
                     Err(_) => false,
                 };

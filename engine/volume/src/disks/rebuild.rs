@@ -193,7 +193,8 @@ impl Inner {
         rebuild_rest(took, bytes, busy, self.settings.rebuild_bytes_per_s)
     }
 
-    /// How urgent a move is. No checkpoint is made until it ends: one that is due waits for that, and before long every writer.
+    /// How urgent a move is, or a mend during which no checkpoint is made either: one that is due waits for that, and before long every
+    /// writer.
     pub fn move_urgency(&self) -> Urgency {
         if self.is_checkpoint_due() { Urgency::Buffer } else { Urgency::Idle }
     }

@@ -138,7 +138,7 @@ impl Inner {
     async fn as_it_lies(&self, at: &Stripe, row: &StripeRow) -> Result<Vec<(usize, Option<Buf>)>> {
         let mut found = Vec::new();
         for column in bits(row.facts.counted) {
-            for read in self.read_each(&at.berth(Slot::Column(column)), at.at(row.row), 1, Urgency::Idle).await {
+            for read in self.read_each(&at.berth(Slot::Column(column)), at.at(row.row), 1, self.move_urgency()).await {
                 match read {
                     Read::Found(block) => found.push((column, Some(block))),
                     Read::Refused(error) => return Err(error),
@@ -154,12 +154,12 @@ impl Inner {
     async fn agree(&self, at: &Stripe, row: &StripeRow, lies: &[(usize, Option<Buf>)]) -> Result<()> {
         for (column, _) in lies.iter().filter(|(_, found)| found.is_none()) {
             let (berth, zeroes) = (at.berth(Slot::Column(*column)), Bufs::zeroes(BLOCK_BYTES));
-            let refused = self.array.write_place(&berth, at.at(row.row), zeroes, Urgency::Idle).await;
+            let refused = self.array.write_place(&berth, at.at(row.row), zeroes, self.move_urgency()).await;
             self.heed(refused).await?;
         }
         let parity = xor(lies.iter().filter_map(|(_, found)| found.as_deref()));
         let refused =
-            self.array.write_place(&at.berth(Slot::Parity), at.at(row.row), parity.into(), Urgency::Idle).await;
+            self.array.write_place(&at.berth(Slot::Parity), at.at(row.row), parity.into(), self.move_urgency()).await;
         self.heed(refused).await
     }
 
@@ -321,8 +321,8 @@ impl Inner {
         let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
         let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await?;
         rows.retain(|row| numbers.contains(&row.row));
-        self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true }))
-            .await;
+        let urgency = self.move_urgency();
+        self.read_rows(&at, &mut rows, urgency, |facts| Some(Reads { columns: facts.counted, parity: true })).await;
         for row in &rows {
             let lost = || bits(row.facts.lost & row.facts.counted);
             let works = lost().map(Slot::Column).chain([Slot::Parity]).all(|slot| self.array.works(at.place(slot)));
@@ -372,10 +372,9 @@ impl Inner {
             row = row.row,
             "writing again what is bad in a row"
         );
-        let refused = self.array.write_place(&berth, at.at(row.row), bytes.into(), Urgency::Idle).await;
+        let refused = self.array.write_place(&berth, at.at(row.row), bytes.into(), self.move_urgency()).await;
         if let Err(error) = self.heed(refused).await {
-            let name = volume.spec.borrow().name.clone();
-            report.violations.push(format!("volume {name}: {error}"));
+            report.found(volume, "stripe", stripe, error.to_string());
         }
     }
 }

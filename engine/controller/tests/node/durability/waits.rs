@@ -1,10 +1,10 @@
 //! What cannot be brought anywhere keeps nothing waiting that can.
 
 use super::{BLOCK, Rig, check, create, done_within, reads, write};
-use futures::future::select;
+use futures::future::{join_all, select};
 use kura_block::{Block, DeviceId, Kind};
 use kura_controller::{Controller, HotSettings, Layout, Saving, Settings, SnapshotSpec};
-use kura_sim::{FaultKind, FaultPlan, Place};
+use kura_sim::{Discard, DiskSpec, FaultKind, FaultPlan, Place, Sim};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -426,5 +426,42 @@ fn a_hot_area_with_a_full_disk_keeps_nothing_waiting() {
             assert!(reads(&*device, at * 7 % 512, 7).await, "{at}");
         }
         assert_eq!(controller.store().failed_disks(), []);
+    });
+}
+
+/// Clients read without a pause from disks that turn: what a checkpoint gives back does not wait behind all of them.
+#[test]
+fn what_is_given_back_waits_for_no_client() {
+    let sim = Sim::new(7);
+    let disk = |name: &str, rotational, ms| {
+        let spec = DiskSpec::constant(64 << 20, Duration::from_millis(ms));
+        sim.disk(name, DiskSpec { rotational, discard: Discard::Zeroes, ..spec })
+    };
+    let fast = ["fast0", "fast1"].map(|name| disk(name, false, 0));
+    let disks: Vec<_> = fast.into_iter().chain(["slow0", "slow1"].map(|name| disk(name, true, 4))).collect();
+    let settings = Settings { disk_queue: 1, ..Settings::default() };
+    let rig = Rig { sim, disks, extent_bytes: 64 << 10, settings };
+    rig.format([9; 16], 1);
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 400 * 16, Layout::Mirror).await;
+        for extent in 0..400 {
+            write(&*device, extent * 16, 1).await.unwrap();
+        }
+        controller.store().checkpoint().await.unwrap();
+        let work = async {
+            device.discard(1 << 20, 384 << 16).await.unwrap();
+            controller.store().checkpoint().await.unwrap();
+            controller.store().checkpoint().await.unwrap();
+        };
+        let reading = join_all((0..8).map(|at| {
+            let device = &device;
+            async move {
+                loop {
+                    assert!(reads(&**device, at * 16, 1).await);
+                }
+            }
+        }));
+        let (work, reading) = (pin!(work), pin!(reading));
+        assert!(done_within(select(work, reading), runtime, Duration::from_secs(20)).await);
     });
 }
