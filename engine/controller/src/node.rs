@@ -307,14 +307,7 @@ impl Node {
             Box::pin(async move { controller.store().check_along(check, &progress).await })
         };
         let reports = self.ask_all(ask).await?;
-        let mut all = CheckReport { dry_run: check != Check::Repair, ..CheckReport::default() };
-        for report in reports {
-            all.volumes += report.volumes;
-            all.blocks += report.blocks;
-            all.repaired += report.repaired;
-            all.violations.extend(report.violations);
-        }
-        Ok(all)
+        reports.into_iter().reduce(CheckReport::join).ok_or_else(|| Error::retry("no controller serves"))
     }
 
     /// Writes everything to its place, checkpoints, and stops the controllers.

@@ -5,6 +5,8 @@ use crate::store::{Inner, Store};
 use crate::tables::VolumeState;
 use kura_array::Urgency;
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, Error, Progress, Result};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// What a check does.
@@ -29,16 +31,61 @@ pub struct Report {
     pub blocks: u64,
     /// Blocks, and copies of pages, written again from a good copy.
     pub repaired: u64,
-    /// What does not hold: one line each.
+    /// What does not hold: one line each, and one for neighbours of which the same is to be said.
     pub violations: Vec<String>,
+    /// The last of these of each kind, which may go on: by volume, and by what is said of blocks, stripes or extents.
+    runs: BTreeMap<(u64, &'static str, String), (usize, Range<u64>)>,
+    /// What has no line, since there are so many.
+    untold: u64,
 }
 
+/// Lines that a report has of blocks, pages and the like at most: with two disks lost there may be millions of them.
+const LINES: usize = 1000;
+
 impl Report {
+    /// This and what another controller found.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        self.volumes += other.volumes;
+        self.blocks += other.blocks;
+        self.repaired += other.repaired;
+        self.violations.extend(other.violations);
+        self
+    }
+
+    /// One of a volume's blocks, stripes or extents is not as it should be.
+    pub(crate) fn found(&mut self, volume: &VolumeState, what: &'static str, number: u64, why: String) {
+        let name = volume.spec.borrow().name.clone();
+        let kind = (volume.id, what, why);
+        match self.runs.get_mut(&kind) {
+            Some((_, run)) if run.end == number + 1 => {}
+            Some((line, run)) if run.end == number => {
+                run.end += 1;
+                self.violations[*line] = format!("volume {name} {what}s {} to {number}: {}", run.start, kind.2);
+            }
+            _ => {
+                let line = self.violations.len();
+                if self.note(format!("volume {name} {what} {number}: {}", kind.2)) {
+                    self.runs.insert(kind, (line, number..number + 1));
+                }
+            }
+        }
+    }
+
+    /// Something is not as it should be of which there may be many; true when it has a line.
+    pub(crate) fn note(&mut self, line: String) -> bool {
+        let fits = self.violations.len() < LINES;
+        if fits {
+            self.violations.push(line);
+        } else {
+            self.untold += 1;
+        }
+        fits
+    }
+
     /// A block has a bad copy that stays as it is.
     pub(crate) fn not_mended(&mut self, volume: &VolumeState, block: u64, error: &Error) {
-        let name = &volume.spec.borrow().name;
-        self.violations
-            .push(format!("volume {name} block {block}: a copy is bad and stays so: {error}: run `kura check` again"));
+        self.found(volume, "block", block, format!("a copy is bad and stays so: {error}: run `kura check` again"));
     }
 }
 
@@ -69,7 +116,14 @@ impl Store {
             for volume in volumes {
                 inner.check_volume(&volume, &mut report, progress).await;
             }
-            inner.check_hot_pages(&mut report).await;
+            inner.check_hot_pages(&mut report, progress).await;
+            if report.untold > 0 {
+                let (id, untold) = (inner.id.0, report.untold);
+                report.violations.push(format!("controller {id}: {untold} more are bad or lost that are not listed"));
+            }
+            if progress.is_cancelled() {
+                return Ok(report);
+            }
             if check == Check::Repair {
                 // They are read at a start only, and may have rotted on a disk; here they are whole.
                 inner.changes.want_whole();
@@ -105,8 +159,7 @@ impl Inner {
             if !extent.is_loaded()
                 && let Err(error) = self.load(&extent).await
             {
-                let name = volume.spec.borrow().name.clone();
-                report.violations.push(format!("volume {name} extent {index}: {error}"));
+                report.found(volume, "extent", index.into(), error.to_string());
                 continue;
             }
             self.check_page(volume, &extent, report).await;
@@ -180,7 +233,6 @@ impl Inner {
                 continue;
             }
             self.array.confirm(&copy);
-            let name = volume.spec.borrow().name.clone();
             let above = if found.lost[bad] { self.read_above(volume, block, expected[bad]).await } else { None };
             if let Some(good) = above {
                 self.mend(volume, &extent, block, (good, expected[bad]), report).await;
@@ -188,9 +240,7 @@ impl Inner {
                 if !report.dry_run {
                     self.write_table_again(volume.id, block..block + 1);
                 }
-                report
-                    .violations
-                    .push(format!("volume {name} block {block}: bad on disk {} and no copy is good", copy.disk.0));
+                report.found(volume, "block", block, format!("bad on disk {} and no copy is good", copy.disk.0));
             } else {
                 let good = self.array.read(&extent.group.places(), at + bad, &expected[bad..=bad], Urgency::Idle).await;
                 match good.map(|good| good.data.slice(0..BLOCK_BYTES)) {

@@ -15,7 +15,7 @@ use crate::tables::VolumeState;
 use futures::{StreamExt, stream};
 use kura_array::hot::HotPage;
 use kura_array::{Array, Blocks, FastPage, LOST_STEP, Lacking, Page, PageOwner, Place, Places, Sought};
-use kura_block::{Error, Result};
+use kura_block::{Error, Progress, Result};
 use std::rc::Rc;
 
 /// A page that a crash left behind with its newest version on one of its disks only.
@@ -274,10 +274,10 @@ impl Inner {
     }
 
     /// The same for the pages of the hot area.
-    pub async fn check_hot_pages(&self, report: &mut Report) {
+    pub async fn check_hot_pages(&self, report: &mut Report, progress: &Progress) {
         let extents: Vec<u64> = self.hot.table.borrow().extents().map(|(born, _)| born).collect();
         for born in extents {
-            if self.is_stopping() {
+            if self.is_stopping() || progress.is_cancelled() {
                 return;
             }
             let lacks = async || {
@@ -305,7 +305,7 @@ impl Inner {
             tracing::warn!(disk = disk.0, "writing {name} again, which the disk lacks");
         }
         if let Err(error) = self.heed(self.array.write_lacking(&lacking).await).await {
-            report.violations.push(format!("{name}: a copy is bad and stays so: {error}: run `kura check` again"));
+            report.note(format!("{name}: a copy is bad and stays so: {error}: run `kura check` again"));
         }
     }
 }

@@ -250,7 +250,7 @@ impl From<engine::Stops> for SnapshotStops {
 
 impl From<engine::CheckReport> for CheckResult {
     fn from(report: engine::CheckReport) -> Self {
-        let engine::CheckReport { dry_run, volumes, blocks, repaired, violations } = report;
+        let engine::CheckReport { dry_run, volumes, blocks, repaired, violations, .. } = report;
         Self { volumes, blocks, dry_run, repaired, violations }
     }
 }

@@ -476,7 +476,8 @@ pub struct CheckResult {
     pub dry_run: bool,
     /// Blocks repaired from good copies, or with `dry_run`, blocks that could be.
     pub repaired: u64,
-    /// What does not hold: one line each; empty when all is well.
+    /// What does not hold: one line each, and one for neighbouring blocks; after 1000 lines of a controller the others are only counted.
+    /// Empty when all is well.
     pub violations: Vec<String>,
 }
 

@@ -12,6 +12,7 @@ use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -307,7 +308,8 @@ fn what_is_refused_for_good_is_lost_exactly() {
             rebuilt(controller, runtime, seed).await;
             assert!(controller.store().rebuild_stalled().is_none());
             rig.compare(&*device, &lost).await;
-            let listed: BTreeSet<usize> = violations(controller, Check::Verify).await.iter().map(block_of).collect();
+            let listed: BTreeSet<usize> =
+                violations(controller, Check::Verify).await.iter().flat_map(blocks_of).collect();
             assert_eq!(listed, lost.iter().copied().collect(), "seed {seed}");
             // The next disk to fail takes nothing along, not of the rows that have lost something either.
             violations(controller, Check::Repair).await;
@@ -330,10 +332,12 @@ fn what_is_refused_for_good_is_lost_exactly() {
     }
 }
 
-/// The number of the block that a violation names.
-fn block_of(violation: &String) -> usize {
-    let number = violation.split("block ").nth(1).and_then(|rest| rest.split(':').next());
-    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{violation}"))
+/// The blocks that a violation names: one, or from one to another.
+fn blocks_of(violation: &String) -> RangeInclusive<usize> {
+    let named = violation.split_once("block").and_then(|(_, rest)| rest.split_once(':')).map(|(named, _)| named);
+    let numbers = named.into_iter().flat_map(|named| named.split(' ')).filter_map(|word| word.parse().ok());
+    let numbers: Vec<_> = numbers.collect();
+    numbers.first().zip(numbers.last()).map_or_else(|| panic!("{violation}"), |(first, last)| *first..=*last)
 }
 
 /// Disks refuse what a stripe needs until the journal is full. When they answer again it is emptied: why the last checkpoint failed

@@ -376,8 +376,7 @@ impl Inner {
             }
             found.bad.iter().for_each(|bad| self.array.confirm(bad));
             if found.lost[0] {
-                let name = volume.spec.borrow().name.clone();
-                report.violations.push(format!("volume {name} block {block}: no copy in the hot area is good"));
+                report.found(volume, "block", block, "no copy in the hot area is good".to_owned());
             } else {
                 match self.array.read(&places, id.slot.into(), &[expected], Urgency::Idle).await {
                     Ok(good) => self.mend(volume, extent, block, (good.data, expected), report).await,

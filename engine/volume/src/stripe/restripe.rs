@@ -189,12 +189,13 @@ impl Inner {
             let (lock, (at, mut rows)) = match locked.and_then(|lock| Ok((lock, read?))) {
                 Ok(held) => held,
                 Err(error) => {
-                    let name = volume.spec.borrow().name.clone();
-                    report.violations.push(format!("volume {name} stripe {stripe}: {error}"));
+                    report.found(volume, "stripe", stripe, error.to_string());
                     continue;
                 }
             };
-            report.violations.extend(rows.iter().flat_map(|row| never_written(volume, stripe, row)));
+            for block in rows.iter().flat_map(|row| never_written(volume, stripe, row)) {
+                report.found(volume, "block", block, "lost: it has a checksum, and no place".to_owned());
+            }
             rows.retain(|row| row.facts.counted != 0);
             self.read_rows(&at, &mut rows, Urgency::Idle, |facts| Some(Reads { columns: facts.counted, parity: true }))
                 .await;
@@ -209,10 +210,8 @@ impl Inner {
             if !again.is_empty()
                 && let Err(error) = self.mend_nobodys(volume, extents, stripe, &again, report).await
             {
-                let name = volume.spec.borrow().name.clone();
-                report
-                    .violations
-                    .push(format!("volume {name}: a row that its parity does not tell is not mended: {error}"));
+                let why = format!("a row that its parity does not tell is not mended: {error}");
+                report.found(volume, "stripe", stripe, why);
             }
         }
     }
@@ -254,13 +253,12 @@ impl Inner {
         row: &StripeRow,
         report: &mut Report,
     ) -> bool {
-        let name = || volume.spec.borrow().name.clone();
         let lost = row.facts.lost & row.facts.counted;
         if lost == 0 {
             let sum = xor(row.old.iter().flatten().map(|block| &**block));
             let agrees = row.parity.as_deref().is_some_and(|parity| *parity == *sum);
             if !agrees && self.array.works(at.place(Slot::Parity)) {
-                self.mend_row(volume, at, row, (Slot::Parity, sum), report).await;
+                self.mend_row((volume, stripe), at, row, (Slot::Parity, sum), report).await;
             }
             return false;
         }
@@ -280,7 +278,7 @@ impl Inner {
             };
             match good {
                 Some(good) if self.array.works(disk) => {
-                    self.mend_row(volume, at, row, (Slot::Column(column), good), report).await;
+                    self.mend_row((volume, stripe), at, row, (Slot::Column(column), good), report).await;
                 }
                 Some(_) => others = true,
                 None if is_nobodys(column) => nobodys = true,
@@ -289,11 +287,8 @@ impl Inner {
                     if !report.dry_run {
                         self.write_table_again(volume.id, block..block + 1);
                     }
-                    report.violations.push(format!(
-                        "volume {} block {block}: bad or away on disk {}, and its row does not tell it",
-                        name(),
-                        disk.device.0
-                    ));
+                    let why = format!("bad or away on disk {}, and its row does not tell it", disk.device.0);
+                    report.found(volume, "block", block, why);
                 }
             }
         }
@@ -339,7 +334,7 @@ impl Inner {
             let mended = lost().map(Slot::Column).map(|slot| row.reconstructed(slot).map(|block| (slot, block)));
             if let Some(mended) = mended.collect::<Option<Vec<_>>>() {
                 for mended in mended {
-                    self.mend_row(volume, &at, row, mended, report).await;
+                    self.mend_row((volume, stripe), &at, row, mended, report).await;
                 }
                 continue;
             }
@@ -355,7 +350,7 @@ impl Inner {
     /// Writes a block of a row, or its parity, again where it lies; the stripe is locked, and its group held.
     async fn mend_row(
         &self,
-        volume: &VolumeState,
+        (volume, stripe): (&VolumeState, u64),
         at: &Stripe,
         row: &StripeRow,
         (slot, bytes): (Slot, Buf),
@@ -388,10 +383,8 @@ fn only(slot: Slot) -> Reads {
 }
 
 /// Blocks of a row that have a checksum where nothing was ever written: what lies there is not theirs, and nothing tells what is.
-fn never_written(volume: &VolumeState, stripe: u64, row: &StripeRow) -> Vec<String> {
+fn never_written(volume: &VolumeState, stripe: u64, row: &StripeRow) -> impl Iterator<Item = u64> {
     let expected = row.expected.iter().enumerate().filter(|(_, expected)| expected.is_some());
     let astray = expected.filter(|(column, _)| row.facts.counted & 1 << column == 0);
-    let blocks = astray.map(|(column, _)| volume.shape.block_of(stripe, column, row.row));
-    let name = volume.spec.borrow().name.clone();
-    blocks.map(|block| format!("volume {name} block {block}: lost: it has a checksum, and no place")).collect()
+    astray.map(move |(column, _)| volume.shape.block_of(stripe, column, row.row))
 }

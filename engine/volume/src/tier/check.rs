@@ -76,9 +76,7 @@ impl Inner {
                     continue;
                 }
                 found.bad.iter().filter(|one| one.block == bad).for_each(|one| self.array.confirm(one));
-                if let Err(violation) = self.mend_copy(volume, extent, &copy, (inside, expected), report).await {
-                    report.violations.push(violation);
-                }
+                self.mend_copy(volume, extent, &copy, (inside, expected), report).await;
             }
             at += expected.len();
         }
@@ -102,17 +100,17 @@ impl Inner {
         copy: &Rc<FastCopy>,
         (inside, expected): (usize, Checksum),
         report: &mut Report,
-    ) -> Result<(), String> {
+    ) {
         let block = u64::from(extent.owner.index) * self.array.extent_blocks() as u64 + inside as u64;
         let good = match self.array.read(&copy.places, inside, &[expected], Urgency::Idle).await {
             Ok(good) => Ok(good),
             Err(_) => self.read_below(volume, extent, block, &[expected], Urgency::Idle).await,
         };
-        let good = good.map_err(|error| {
-            let name = volume.spec.borrow().name.clone();
-            format!("volume {name} block {block}: no copy in the fast tier is good: {error}")
-        })?;
-        self.mend(volume, extent, block, (good.data.slice(0..BLOCK_BYTES), expected), report).await;
-        Ok(())
+        match good {
+            Ok(good) => self.mend(volume, extent, block, (good.data.slice(0..BLOCK_BYTES), expected), report).await,
+            Err(error) => {
+                report.found(volume, "block", block, format!("no copy in the fast tier is good: {error}"));
+            }
+        }
     }
 }
