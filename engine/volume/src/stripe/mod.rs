@@ -184,9 +184,9 @@ impl Inner {
                 (None, Some(entry)) => entry.at_rest,
                 (None, None) => checksum,
             };
-            // A cooled one is about to be somebody's.
+            // A cooled one is about to be somebody's; one in the write buffer is newer than what lies here.
             let is_hot = hot.get(&block).is_some_and(|place| !self.hot.table.borrow().is_cooled(place.id));
-            nobodys |= u32::from(expected.is_none() || is_hot) << column;
+            nobodys |= u32::from(expected.is_none() || is_hot || dirty.contains_key(&block)) << column;
             facts.counted |= u32::from(counts) << column;
             facts.doubtful |= u32::from(expected.is_none()) << column;
             facts.lost |= u32::from(!self.array.works(at.place(Slot::Column(column)))) << column;

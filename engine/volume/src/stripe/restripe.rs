@@ -330,6 +330,9 @@ impl Inner {
                 if let Some(place) = volume.hot.borrow_mut().get_mut(&block) {
                     place.cold = None;
                 }
+                if let Some(entry) = volume.dirty.borrow_mut().get_mut(&block) {
+                    entry.at_rest = None;
+                }
             }
             let mended = lost().map(Slot::Column).map(|slot| row.reconstructed(slot).map(|block| (slot, block)));
             if let Some(mended) = mended.collect::<Option<Vec<_>>>() {
