@@ -14,7 +14,7 @@ use crate::tables::VolumeState;
 use futures::future::join_all;
 use kura_array::Urgency;
 use kura_array::hot::{MirrorId, Owner, Pair};
-use kura_block::{BLOCK_BYTES, Bufs, Checksum};
+use kura_block::{BLOCK_BYTES, Bufs, Checksum, Result};
 use kura_journal::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -116,16 +116,19 @@ impl Inner {
         self.hot.cold_stripes.borrow_mut().extend(chosen.into_iter().rev());
     }
 
-    /// Brings blocks of the hot area to their cold places too; how many.
-    pub async fn cool(&self, chosen: Vec<ColdStripe>, urgency: Urgency) -> usize {
+    /// Brings blocks of the hot area to their cold places too; how many. An error where there are none, and a stripe took nothing.
+    pub async fn cool(&self, chosen: Vec<ColdStripe>, urgency: Urgency) -> Result<usize> {
         let stripes = chosen.into_iter().map(|(id, stripe, blocks)| async move {
             let volume = self.tables.borrow().volumes.get(&id).cloned();
             match volume {
                 Some(volume) => self.cool_stripe(&volume, stripe, blocks, urgency).await,
-                None => 0,
+                None => Ok(0),
             }
         });
-        join_all(stripes).await.into_iter().sum()
+        let cooled = join_all(stripes).await;
+        let blocks = cooled.iter().flatten().sum();
+        let refused = cooled.into_iter().find_map(Result::err).filter(|_| blocks == 0);
+        refused.map_or(Ok(blocks), Err)
     }
 
     async fn cool_stripe(
@@ -134,19 +137,19 @@ impl Inner {
         stripe: u64,
         blocks: BTreeSet<u64>,
         urgency: Urgency,
-    ) -> usize {
+    ) -> Result<usize> {
         // While a checkpoint is made, and while something else happens to the stripe, it stays as it is; and when the store
         // stops.
         let rests = || self.stripes.parity_below.get().is_none() && self.may_fly() && !self.is_stopping();
         if !rests() {
-            return 0;
+            return Ok(0);
         }
         let read = self.read_to_cool(volume, blocks, urgency).await;
-        let Some((first, ..)) = read.first() else { return 0 };
+        let Some((first, ..)) = read.first() else { return Ok(0) };
         let extents = volume.group_of(self.index_of(*first));
         let moving = extents.first().is_none_or(|extent| extent.group.is_moving());
         if moving || !rests() || !self.stripes.take(stripe_id(volume, &extents, stripe)) {
-            return 0;
+            return Ok(0);
         }
         let (mut found, mut checksums, mut data) = (Vec::new(), Vec::new(), Bufs::new());
         for (block, id, bytes) in read {
@@ -161,9 +164,7 @@ impl Inner {
         }
         let blocks = found.iter().zip(&checksums).map(|((block, _), checksum)| (*block, Lsn(0), *checksum)).collect();
         let flight = Flight { volume: Rc::clone(volume), extents, blocks, data, to: Destination::Stripe(stripe) };
-        if self.write_stripe(&flight, stripe, urgency).await.is_err() {
-            return 0;
-        }
+        self.write_stripe(&flight, stripe, urgency).await?;
         for ((block, id), (.., checksum)) in found.iter().zip(&flight.blocks) {
             if let Some(place) = volume.hot.borrow_mut().get_mut(block).filter(|_| flight.is_for(self.index_of(*block)))
             {
@@ -175,7 +176,7 @@ impl Inner {
             }
         }
         self.count(|counts| counts.array.cooled_blocks += found.len() as u64);
-        found.len()
+        Ok(found.len())
     }
 
     /// Blocks of the hot area that are not being written, in order, and their slots; what lies in one track is read at

@@ -8,6 +8,7 @@
 //! A block is in both areas until a checkpoint has made its cold place durable: a crash before that finds it hot.
 
 use crate::checkpoint::TABLES_FOR_GROUPS;
+use crate::destage::STALLED;
 use crate::hot::ColdStripe;
 use crate::hot::loan::LOOK;
 use crate::policy::{Migration, hot_extents, hot_extents_most, migration};
@@ -140,8 +141,10 @@ impl Inner {
 
     /// Migrates these blocks for a pair; the pair.
     async fn cool_for(&self, pair: Pair, chosen: Vec<ColdStripe>, urgency: Urgency) -> Pair {
-        if self.cool(chosen, urgency).await == 0 {
-            self.runtime.sleep(BUSY).await;
+        match self.cool(chosen, urgency).await {
+            Ok(0) => self.runtime.sleep(BUSY).await,
+            Ok(_) => {}
+            Err(_) => self.runtime.sleep(STALLED).await,
         }
         pair
     }

@@ -128,7 +128,7 @@ impl Inner {
             let stripes: Vec<_> = family.0.iter().flat_map(|volume| self.hot_stripes(volume)).collect();
             let (hot, mut cooled) = (family.hot_blocks(), 0);
             for chosen in stripes.chunks(WIDTH) {
-                cooled += self.cool(chosen.to_vec(), Urgency::Buffer).await;
+                cooled += self.cool(chosen.to_vec(), Urgency::Buffer).await.unwrap_or_default();
                 family.tell(progress, hot.saturating_sub(cooled))?;
             }
             // What was on its way to the hot area is there after this, and slots of cooled blocks are given up.
