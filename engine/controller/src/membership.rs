@@ -326,7 +326,8 @@ fn check_fits_elsewhere(named: &DiskInfo, disks: &[DiskInfo], width: usize, free
         let moving_bytes = moves.map(|disk| disk.unwanted_bytes.saturating_sub(disk.lost_bytes)).sum();
         (named.used_bytes(), moving_bytes)
     } else {
-        (named.unwanted_bytes, 0)
+        // What is lost moves nowhere.
+        (named.unwanted_bytes.saturating_sub(named.lost_bytes), 0)
     };
     if held_bytes + moving_bytes <= free_bytes {
         return Ok(());

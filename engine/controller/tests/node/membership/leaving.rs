@@ -37,6 +37,22 @@ fn what_moves_off_one_disk_is_not_free_for_another() {
     }
 }
 
+/// A disk failed of which nothing is left: there is nothing to move, and the others need no room for it.
+#[test]
+fn what_is_lost_needs_no_room_elsewhere() {
+    let names = ["fast0", "slow0", "slow1", "slow2"];
+    let rig = Rig::of(5, &names.map(|name| (name, if name == "fast0" { 18 } else { 16 })), 1..names.len());
+    let done = rig.run(&names, async |node, _| {
+        let size_bytes = node.pool().await.unwrap().data_bytes / 10 * 9 >> 20 << 20;
+        let spec = VolumeSpec { name: "thick".into(), size_bytes, layout: Layout::None, thick: true, read_only: false };
+        node.create_volume(spec).await.unwrap();
+        assert_eq!(node.remove_disk(DeviceId(2)).await.unwrap_err().kind(), Kind::Full);
+        node.fail_disk(DeviceId(2), true).await.unwrap();
+        node.remove_disk(DeviceId(2)).await.unwrap();
+    });
+    assert_eq!(done, Outcome::Done(()));
+}
+
 /// The way to a controller, by a volume of its.
 async fn door_of(node: &Node, controller: u16) -> Door {
     let volumes = node.volumes().await.unwrap();
