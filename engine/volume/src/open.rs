@@ -432,7 +432,7 @@ impl Inner {
                  cannot be told without them: bring one of them back"
             )));
         }
-        extent.group.found_at(places);
+        state.moved(&extent.group, |group| group.found_at(places));
         Ok(())
     }
 
