@@ -148,8 +148,7 @@ impl Inner {
         let stamp = self.state.borrow().stamp(group);
         let entry = group.encode(stamp);
         let place = self.shape.place(position);
-        self.on_live_copies(async |_, copy| copy.device.write(copy.offset + place, entry.clone(), durable).await)
-            .await?;
+        self.on_live_copies(async |index, copy| self.put((index, copy), place, &entry, durable).await).await?;
         let state = &mut *self.state.borrow_mut();
         let end_lsn = state.after(group);
         state.kept.push_back(Kept { first_lsn: stamp.first_lsn, end_lsn, sequence: stamp.sequence, position });

@@ -5,7 +5,12 @@ use crate::journal::{Inner, JournalCopy, Tables};
 use crate::root::{ROOT_BYTES, Root, TablesRef};
 use crate::state::Mend;
 use futures::future::join_all;
-use kura_block::{BLOCK_BYTES, BufMut, Error, Result};
+use kura_block::{BLOCK_BYTES, BufMut, Bufs, Error, Kind, Result};
+use std::time::Duration;
+
+/// How long a copy may be without space, and between two times that it is asked.
+const FULL: Duration = Duration::from_secs(30);
+const FULL_AGAIN: Duration = Duration::from_millis(100);
 
 impl Inner {
     /// Does `work` on every live copy at once; a copy that fails is dead from then on, and with the last one the
@@ -100,11 +105,8 @@ impl Inner {
         const CHUNK_BYTES: usize = 1 << 20;
         for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
             let at = at + (number * CHUNK_BYTES) as u64;
-            let chunk = BufMut::padded(&[chunk], ROOT_BYTES as usize).freeze();
-            let write = async |_: usize, copy: JournalCopy| {
-                copy.device.write(copy.offset + at, chunk.clone().into(), false).await
-            };
-            self.on_live_copies(write).await?;
+            let chunk = BufMut::padded(&[chunk], ROOT_BYTES as usize).freeze().into();
+            self.on_live_copies(async |index, copy| self.put((index, copy), at, &chunk, false).await).await?;
         }
         self.on_live_copies(async |_, copy| copy.device.flush().await).await
     }
@@ -136,10 +138,8 @@ impl Inner {
     /// Writes a root as it is.
     pub async fn put_root(&self, root: &Root) -> Result<()> {
         let at = root.generation % 2 * ROOT_BYTES;
-        let block = root.encode(self.identity);
-        let write =
-            async |_: usize, copy: JournalCopy| copy.device.write(copy.offset + at, block.clone().into(), true).await;
-        self.on_live_copies(write).await
+        let block = root.encode(self.identity).into();
+        self.on_live_copies(async |index, copy| self.put((index, copy), at, &block, true).await).await
     }
 
     /// Writes an entry to a copy that lacks it, if that lives.
@@ -153,8 +153,23 @@ impl Inner {
             if index != lacking {
                 return Ok(());
             }
-            copy.device.write(copy.offset + place, entry.clone(), false).await
+            self.put((index, copy), place, &entry, false).await
         };
         self.on_live_copies(write).await
+    }
+
+    /// Writes to a copy. One that has no space is no broken disk: others use what its file lies on, too, and it is asked again for
+    /// a while, as long as it lives. A write that finds none has changed nothing of what was written before; a flush may have, and
+    /// is asked for once.
+    pub async fn put(&self, (index, copy): (usize, JournalCopy), at: u64, data: &Bufs, durable: bool) -> Result<()> {
+        let until = self.runtime.now() + FULL;
+        loop {
+            let done = copy.device.write(copy.offset + at, data.clone(), durable).await;
+            let waits = self.state.borrow().live_copies & 1 << index != 0 && self.runtime.now() < until;
+            match done {
+                Err(error) if error.kind() == Kind::Full && waits => self.runtime.sleep(FULL_AGAIN).await,
+                done => return done,
+            }
+        }
     }
 }

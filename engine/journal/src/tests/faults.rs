@@ -323,3 +323,19 @@ fn a_log_that_was_closed_is_not_searched() {
     }
     assert_eq!(rig.sim.block_on(rig.scan(&[])).map(drop).unwrap_err().kind(), Kind::Corrupt);
 }
+
+/// Others fill the file system that a copy lies on.
+#[test]
+fn a_copy_without_space_is_waited_for_and_not_for_ever() {
+    let rig = Rig::new(10, 2);
+    rig.sim.block_on(async {
+        let (journal, _) = rig.open(&[], false).await.unwrap();
+        for (number, lasts, lives) in [(0, Duration::from_secs(2), true), (1, Duration::MAX, false)] {
+            rig.disks[1].inject(FaultKind::Full { lasts });
+            put(&journal, number).await.unwrap();
+            assert_eq!(journal.is_live(1), lives);
+        }
+    });
+    rig.sim.crash();
+    assert_eq!(rig.sim.block_on(rig.open(&[1], false)).unwrap().1, [0, 1]);
+}
