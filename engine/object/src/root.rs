@@ -148,13 +148,8 @@ impl Root {
     /// newest one, and with the one before, what came since would be lost. `Corrupt` where there is a store and no root of
     /// it is whole.
     pub async fn read(device: &dyn Block) -> Result<Option<Self>> {
-        let mut found = Vec::new();
-        for slot in 0..2 {
-            let block = extent::read_device(device, slot * BLOCK_BYTES_U64, BLOCK_BYTES).await;
-            let block = block.map_err(|error| error.at("the object store's roots"))?;
-            found.push(Self::decode(&block.contiguous())?);
-        }
-        match found.as_slice() {
+        let found = Self::found(device).await?;
+        match &found {
             // Of two, one may be torn: a crash came while it was written, and the other one counts.
             [Found::Root(one), Found::Root(other)] => {
                 Ok(Some(if one.generation > other.generation { *one } else { *other }))
@@ -164,6 +159,23 @@ impl Root {
             [Found::Nothing, _] => Ok(None),
             _ => Err(Error::corrupt("both roots of the object store are damaged: restore it from a copy")),
         }
+    }
+
+    /// `Corrupt` where one of the two is damaged: a start has the other one alone then.
+    pub async fn verify(device: &dyn Block) -> Result<()> {
+        if Self::found(device).await?.iter().all(|found| matches!(found, Found::Root(_))) {
+            return Ok(());
+        }
+        Err(Error::corrupt("one of the object store's two roots is damaged"))
+    }
+
+    /// What lies in the two places.
+    async fn found(device: &dyn Block) -> Result<[Found; 2]> {
+        let found = async |slot: u64| {
+            let block = extent::read_device(device, slot * BLOCK_BYTES_U64, BLOCK_BYTES).await;
+            Self::decode(&block.map_err(|error| error.at("the object store's roots"))?.contiguous())
+        };
+        Ok([found(0).await?, found(1).await?])
     }
 
     /// It, where no other one is whole; `Corrupt` where that was certainly a newer one, as programs may have left it that wrote each
