@@ -151,7 +151,12 @@ impl Objects {
         let kept = move || remove_keys(&kept);
         let store = open(node, VOLUME.to_owned(), options).await?;
         let snapshots = Arc::new(Past(node.clone()));
-        let directory = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await?;
+        let opened = Directory::open(Arc::new(StoreDoor(store.clone())), snapshots, keys, kept).await;
+        if opened.is_err() {
+            // Before it is tried again: there is one store on a volume.
+            close(&store).await.unwrap_or_else(|error| tracing::warn!(%error, "the object store was not closed"));
+        }
+        let directory = opened?;
         let runtime = Handle::current();
         let (node, store) = (node.clone(), Mutex::new(store));
         Ok(Arc::new(Self { directory, runtime, node, store, failure: std::sync::Mutex::default(), options, keys_file }))
@@ -335,18 +340,22 @@ async fn attend(
     gate: &Gate,
     mut inbox: mpsc::UnboundedReceiver<Message>,
 ) {
-    while let Some(message) = inbox.recv().await {
-        match message {
-            Message::Job(job) => runtime.spawn(job(store.clone())),
-            Message::Close(answer) => {
-                drop(inbox);
-                let closed = store.close().await;
-                gate.shut().await;
-                // Whoever asked may be gone.
-                let _ = answer.send(closed);
-                return;
-            }
+    let asked = loop {
+        match inbox.recv().await {
+            Some(Message::Job(job)) => runtime.spawn(job(store.clone())),
+            Some(Message::Close(answer)) => break Some(answer),
+            None => break None,
         }
+    };
+    drop(inbox);
+    // Its tasks live on else, and write beside the next store that is opened there.
+    let closed = store.close().await;
+    gate.shut().await;
+    match (asked, closed) {
+        // Whoever asked may be gone.
+        (Some(answer), closed) => drop(answer.send(closed)),
+        (None, Err(error)) => tracing::warn!(%error, "an object store that nobody has was not closed as it should be"),
+        (None, Ok(())) => {}
     }
 }
 
@@ -358,7 +367,9 @@ async fn is_blank(device: &dyn Block) -> kura_block::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, remedy};
+    use super::*;
+    use kura_object::{Attributes, Batch};
+    use kura_sim::{DiskSpec, Sim};
 
     #[test]
     fn volumes_are_served_without_objects() {
@@ -367,5 +378,26 @@ mod tests {
         }
         // Another volume has the name: that is told before anything is served.
         assert!(remedy(Kind::Exists).is_none());
+    }
+
+    #[test]
+    fn a_store_that_nobody_has_a_door_to_any_more_writes_no_more() {
+        let sim = Sim::new(1);
+        let disk = sim.disk("disk", DiskSpec::nvme(16 << 20));
+        sim.block_on(async {
+            Store::format(&*disk.open(), Format { id: [7; 16], segment_bytes: None }).await.unwrap();
+            let gate = Rc::new(Gate::new(disk.open()));
+            let device = Rc::clone(&gate) as Rc<dyn Block>;
+            let store = Store::open(device, sim.runtime(), Options::default()).await.unwrap();
+            store.create_partition(b"one", Attributes::new(), 0).await.unwrap();
+            let (door, inbox) = mpsc::unbounded_channel();
+            drop(door);
+            attend(&*sim.runtime(), store.clone(), &gate, inbox).await;
+            assert_eq!(store.commit(Batch::new()).await.unwrap_err().kind(), Kind::Retry);
+            assert_eq!(gate.flush().await.unwrap_err().kind(), Kind::Retry, "nothing reaches the volume");
+            // All of it was written: whoever opens it next has it.
+            let next = Store::open(disk.open(), sim.runtime(), Options::default()).await.unwrap();
+            assert!(next.partition(b"one").await.is_ok() && next.counters().replayed_records == 0);
+        });
     }
 }
