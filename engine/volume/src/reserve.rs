@@ -241,8 +241,7 @@ impl Inner {
         self.note_full();
         self.tidy_all().await?;
         // What others give back is room on disks: tables that are full stay so.
-        let may_help =
-            self.has_disks_for(volume.shape) && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
+        let may_help = self.has_disks_for(volume.shape) && self.room_in_tables(0, TABLES_FOR_GROUPS).is_ok();
         let mut more = true;
         while more {
             more = may_help && self.others_give_back().await;

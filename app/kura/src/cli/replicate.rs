@@ -42,6 +42,7 @@ pub enum ReplicateCommand {
     #[command(after_help = TARGETS)]
     Run(Box<Run>),
     /// Show the jobs: how old each copy is, and how its last run went
+    #[command(visible_alias = "list")]
     Status {
         /// Only this one
         name: Option<String>,

@@ -2,9 +2,7 @@
 
 use crate::tiered::{EXTENT, Rig, create, create_of, read, tier_by_worth, write};
 use kura_block::{Block, DeviceId, Runtime};
-use kura_controller::{
-    Config, Controller, DiskClass, Layout, Node, PoolSpec, SharedPool, TierConfig, VolumeSpec,
-};
+use kura_controller::{Config, Controller, DiskClass, Layout, Node, PoolSpec, SharedPool, TierConfig, VolumeSpec};
 use kura_shared::InProcess;
 use kura_sim::{DiskSpec, Sim, SimDisk};
 use kura_tier::{Settings as Policies, WorthSettings};

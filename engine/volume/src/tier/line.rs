@@ -88,8 +88,7 @@ impl Line {
         let left = decided.regions.start * region_extents..decided.regions.end * region_extents;
         let (extents, bytes, done, failed) = (0, 0, None, None);
         let (begun, under_way, refused) = (false, 0, 0);
-        let taken =
-            TierMove { number, decided, at, extents, bytes, done, failed, left, begun, under_way, refused };
+        let taken = TierMove { number, decided, at, extents, bytes, done, failed, left, begun, under_way, refused };
         self.open.insert(number, taken);
         self.waiting.push_back(number);
     }

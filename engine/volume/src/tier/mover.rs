@@ -346,7 +346,11 @@ mod tests {
     fn moving() -> Engine {
         let mut engine = Engine::default();
         let reason = kura_tier::Reason::Pinned;
-        engine.line.take(Move { volume: 7, regions: 0..1, to: Tier::Fast, drop_clean: false, reason }, 1, Duration::ZERO);
+        engine.line.take(
+            Move { volume: 7, regions: 0..1, to: Tier::Fast, drop_clean: false, reason },
+            1,
+            Duration::ZERO,
+        );
         let mut one = engine.line.next().unwrap();
         one.begin();
         one.left = 0..0;
