@@ -418,12 +418,12 @@ impl Inner {
                 waiting.into_iter().for_each(|who| drop(who.send(done.clone())));
             }
             inner.returns.is_under_way.set(false);
+            // Some may have come since it failed.
+            inner.returns.waiting.take().into_iter().for_each(|who| drop(who.send(done.clone())));
             match done {
                 Ok(()) => inner.drops.note_given_back(),
                 Err(error) => tracing::debug!(%error, "what was given up goes back behind the next checkpoint"),
             }
-            // Who has come since it failed hears that none gives it back.
-            inner.returns.waiting.take();
         }));
     }
 
