@@ -224,7 +224,7 @@ fn fast_disks_that_data_needs_take_no_copies() {
         for leaves in 3..6 {
             controller.store().leave_disk(DeviceId(leaves)).await.unwrap();
         }
-        runtime.sleep(Duration::from_secs(120)).await;
+        runtime.sleep(Duration::from_mins(2)).await;
         let tier = controller.store().tier();
         assert!(tier.hindrance.as_ref().is_some_and(|why| why.contains("take data too")), "{tier:?}");
         let moves: u64 = controller.store().unwanted().values().map(|held| held.copies).sum();
