@@ -415,11 +415,15 @@ impl Inner {
                     break;
                 }
                 done = inner.give_back(ripe).await;
-                waiting.into_iter().for_each(|who| drop(who.send(done.clone())));
+                for who in waiting {
+                    drop(who.send(done.clone()));
+                }
             }
             inner.returns.is_under_way.set(false);
             // Some may have come since it failed.
-            inner.returns.waiting.take().into_iter().for_each(|who| drop(who.send(done.clone())));
+            for who in inner.returns.waiting.take() {
+                drop(who.send(done.clone()));
+            }
             match done {
                 Ok(()) => inner.drops.note_given_back(),
                 Err(error) => tracing::debug!(%error, "what was given up goes back behind the next checkpoint"),

@@ -92,10 +92,7 @@ impl Lock {
 
 /// What tells a file from all others. A block device is one by its number, whichever files stand for it.
 fn identity(file: &Metadata) -> (bool, u64, u64) {
-    match file.file_type().is_block_device() {
-        true => (true, file.rdev(), 0),
-        false => (false, file.dev(), file.ino()),
-    }
+    if file.file_type().is_block_device() { (true, file.rdev(), 0) } else { (false, file.dev(), file.ino()) }
 }
 
 /// Locks `file`; false when another holds it.

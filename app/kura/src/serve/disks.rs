@@ -343,12 +343,12 @@ impl kura_admin::Disks for Book {
     }
 
     fn inspect(&self, new: &NewDisk) -> Result<u64> {
-        Ok(self.usable(&mut self.locks(), new)?.size_bytes)
+        Ok(self.locks().usable(new)?.size_bytes)
     }
 
     fn prepare(&self, new: &NewDisk, disk: Uuid) -> Result<String> {
         let locks = &mut *self.locks();
-        let usable = self.usable(locks, new)?;
+        let usable = locks.usable(new)?;
         usable.make()?;
         let lock = Lock::device(&usable.path)?;
         if new.force {
@@ -373,15 +373,15 @@ impl kura_admin::Disks for Book {
     }
 }
 
-impl Book {
+impl Locks {
     /// A disk that may be added. One that an earlier try has left is; one that is in the pool is in use.
-    fn usable(&self, locks: &mut Locks, new: &NewDisk) -> Result<Usable> {
+    fn usable(&mut self, new: &NewDisk) -> Result<Usable> {
         let path = absolute(&new.path).map_err(|error| Error::invalid(format!("{}: {error}", new.path)))?;
         // By whatever name: and what has come where one of its disks was is none of them.
-        if locks.members.values().any(|lock| lock.is_on(&path)) {
+        if self.members.values().any(|lock| lock.is_on(&path)) {
             return Err(Error::busy(format!("{}: is in the pool already; `kura disk list` lists its disks", new.path)));
         }
-        locks.prepared.remove(&path);
+        self.prepared.remove(&path);
         Usable::find(&path, new.size_bytes.map(Size), new.force)
     }
 }

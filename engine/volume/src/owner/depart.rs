@@ -188,7 +188,7 @@ impl Inner {
                 Tidying::Slots { pool_vol, slots } if is_kin(&pool_vol.volume) => taken.push(Untidy::Slots(slots)),
                 Tidying::Holes { volume, .. } if is_kin(&volume) => taken.push(Untidy::Holes(volume.id)),
                 Tidying::PoolVol { pool_vol, .. } if is_kin(&pool_vol.volume) => {
-                    taken.push(Untidy::Slots(Box::new(iter::empty())))
+                    taken.push(Untidy::Slots(Box::new(iter::empty())));
                 }
                 other => queue.push_back(other),
             }

@@ -134,7 +134,7 @@ impl Inner {
     /// Refuses what cannot be changed now; false where the volume's branch is another one.
     pub(super) fn may_change(&self, volume: &Rc<VolumeState>, branch: &Rc<Branch>) -> Result<bool> {
         self.ready(volume)?;
-        self.refuse_rolled_to(volume, branch)?;
+        Self::refuse_rolled_to(volume, branch)?;
         self.refuse_doomed(volume, &branch.pool_vol)?;
         Ok(volume.branch().is_some_and(|now| Rc::ptr_eq(&now, branch)))
     }

@@ -198,7 +198,7 @@ impl Inner {
         let pvols: Vec<_> = wanted.iter().map(|spec| self.find(&spec.of)).collect::<Result<_>>()?;
         for pvol in &pvols {
             self.ready(pvol)?;
-            self.refuse_rolling(pvol)?;
+            Self::refuse_rolling(pvol)?;
             if let Some(branch) = pvol.branch() {
                 self.refuse_doomed(pvol, &branch.pool_vol)?;
             }

@@ -64,8 +64,8 @@ impl Inner {
         let (volume, _) =
             parent.ok_or_else(|| Error::invalid(format!("{snapshot}: is no snapshot: give VOLUME@NAME")))?;
         self.ready(&volume)?;
-        self.refuse_rolling(&volume)?;
-        self.refuse_rolling(&svol)?;
+        Self::refuse_rolling(&volume)?;
+        Self::refuse_rolling(&svol)?;
         let name = volume.spec.borrow().name.clone();
         if volume.spec.borrow().read_only {
             return Err(Error::read_only(format!("volume {name} is read-only: clone the snapshot instead")));
@@ -79,7 +79,7 @@ impl Inner {
             )));
         }
         let Some(branch) = volume.branch() else { return Err(Error::missing(format!("{snapshot}: no such snapshot"))) };
-        self.refuse_rolled_to(&volume, &branch)?;
+        Self::refuse_rolled_to(&volume, &branch)?;
         self.refuse_doomed(&volume, &branch.pool_vol)?;
         Ok((svol, volume, branch))
     }
@@ -145,7 +145,7 @@ impl Inner {
     }
 
     /// Refuses what cannot be while a volume is being rolled back.
-    pub fn refuse_rolling(&self, volume: &VolumeState) -> Result<()> {
+    pub fn refuse_rolling(volume: &VolumeState) -> Result<()> {
         let rolled = volume.branch().filter(|branch| branch.pvol.borrow().rolled.is_some());
         let Some(branch) = rolled else { return Ok(()) };
         // All of it is looked at twice.
@@ -161,10 +161,10 @@ impl Inner {
     }
 
     /// Refuses to change a snapshot that its volume is being rolled back to.
-    pub fn refuse_rolled_to(&self, svol: &VolumeState, branch: &Branch) -> Result<()> {
+    pub fn refuse_rolled_to(svol: &VolumeState, branch: &Branch) -> Result<()> {
         let Some((parent, _)) = &branch.parent else { return Ok(()) };
         let to = parent.branch().and_then(|of| of.pvol.borrow().rolled).map(|rolled| rolled.svol);
-        if to == Some(svol.id) { self.refuse_rolling(parent) } else { Ok(()) }
+        if to == Some(svol.id) { Self::refuse_rolling(parent) } else { Ok(()) }
     }
 
     /// Tells once that a roll-back waits, and why, until it goes on.

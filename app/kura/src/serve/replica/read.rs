@@ -174,7 +174,7 @@ mod tests {
         let none = first_changes(0, later, differs(None)).await.unwrap();
         assert_eq!((none.ranges.len(), none.next_offset), (0, None));
         let some = first_changes(0, later, differs(Some(70))).await.unwrap();
-        assert_eq!((some.ranges, some.next_offset), (vec![70..71], Some(71)));
+        assert_eq!((some.ranges.first(), some.ranges.len(), some.next_offset), (Some(&(70..71)), 1, Some(71)));
         let late = first_changes(0, Instant::now(), differs(Some(70))).await.unwrap();
         assert_eq!((late.ranges.len(), late.next_offset), (0, Some(1)), "nobody waits for ever");
     }

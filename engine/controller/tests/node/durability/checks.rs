@@ -301,7 +301,7 @@ fn told(lines: &[String]) -> (Vec<usize>, usize) {
 #[test]
 fn what_is_lost_is_told_in_few_lines() {
     let rig = Rig::new(2, 48, 64 << 10, Settings::default());
-    let lost = |at: &usize| *at < 512 || *at % 2 == 0;
+    let lost = |at: &usize| *at < 512 || at.is_multiple_of(2);
     rig.run(async |controller, _| {
         let device = create(controller, "v", 4096, Layout::Mirror).await;
         for first in (0..4096).step_by(16) {

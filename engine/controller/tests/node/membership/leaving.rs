@@ -43,7 +43,7 @@ fn what_is_lost_needs_no_room_elsewhere() {
     let names = ["fast0", "slow0", "slow1", "slow2"];
     let rig = Rig::of(5, &names.map(|name| (name, if name == "fast0" { 18 } else { 16 })), 1..names.len());
     let done = rig.run(&names, async |node, _| {
-        let size_bytes = node.pool().await.unwrap().data_bytes / 10 * 9 >> 20 << 20;
+        let size_bytes = (node.pool().await.unwrap().data_bytes / 10 * 9) >> 20 << 20;
         let spec = VolumeSpec { name: "thick".into(), size_bytes, layout: Layout::None, thick: true, read_only: false };
         node.create_volume(spec).await.unwrap();
         assert_eq!(node.remove_disk(DeviceId(2)).await.unwrap_err().kind(), Kind::Full);
