@@ -117,7 +117,7 @@ impl Decoded {
                         let extent = volume.extent(index);
                         let extent = extent
                             .ok_or_else(|| Error::corrupt("the tables' changes move an extent that is not there"))?;
-                        volume.moved(&extent.group, |group| group.found_at(places));
+                        extent.group.found_at(places);
                     }
                     Record::TierRules { rules, .. } => volume.tier.set(rules),
                     other => {

@@ -432,7 +432,7 @@ impl Inner {
                  cannot be told without them: bring one of them back"
             )));
         }
-        state.moved(&extent.group, |group| group.found_at(places));
+        extent.group.found_at(places);
         Ok(())
     }
 

@@ -15,7 +15,6 @@
 //!    drained u8
 //! ```
 
-use crate::disks::Spread;
 use crate::extent::{Dirty, Extent, Group};
 use crate::owner::Owners;
 use crate::record::{Spec, decode_places, decode_shape, encode_places, encode_shape};
@@ -24,9 +23,8 @@ use crate::straight::Streams;
 use crate::tier::{FastTier, HeatMap, Known, TierRules};
 use crate::volumes::Volumes;
 use kura_array::hot::{HotTable, MirrorId};
-use kura_array::{Array, Layout, PageOwner, Place, Places, Shape};
+use kura_array::{Layout, PageOwner, Places, Shape};
 use kura_block::{Checksum, DeviceId, Error, Reader, Result, Sparse, Writer};
-use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -44,8 +42,6 @@ pub(crate) struct VolumeState {
     map: RefCell<Sparse<Option<Rc<Extent>>>>,
     /// Of these, those that are allocated.
     mapped: Cell<u32>,
-    /// On which disks.
-    pub spread: RefCell<Spread>,
     /// Blocks that lie in the hot area, by number.
     pub hot: RefCell<BTreeMap<u64, HotPlace>>,
     /// Blocks not at their place yet, by number.
@@ -127,7 +123,6 @@ impl VolumeState {
             shape,
             map: RefCell::default(),
             mapped: Cell::new(0),
-            spread: RefCell::default(),
             hot: RefCell::default(),
             dirty: RefCell::default(),
             branch: RefCell::default(),
@@ -184,9 +179,8 @@ impl VolumeState {
         let groups = self.size_bytes().div_ceil(extent_bytes * u64::from(self.shape.extents()));
         let extents = (groups * u64::from(self.shape.extents())) as u32;
         let mut map = self.map.borrow_mut();
-        let cut_off: Vec<_> = map.used(extents).filter_map(|(_, extent)| extent.as_ref()).collect();
-        self.mapped.set(self.mapped.get() - cut_off.len() as u32);
-        cut_off.into_iter().filter(|extent| extent.member() == 0).for_each(|first| self.count_off(first));
+        let cut_off = map.used(extents).filter(|(_, extent)| extent.is_some()).count() as u32;
+        self.mapped.set(self.mapped.get() - cut_off);
         map.resize(extents);
         self.mapped_runs.take();
     }
@@ -256,9 +250,7 @@ impl VolumeState {
         for (index, extent) in extents.zip(&made) {
             let before = map.get_mut(index).and_then(|slot| slot.replace(Rc::clone(extent)));
             self.mapped.set(self.mapped.get() + u32::from(before.is_none()));
-            before.filter(|_| index == first).iter().for_each(|before| self.count_off(before));
         }
-        self.spread.borrow_mut().join(&group.places());
         Ok(made)
     }
 
@@ -270,22 +262,7 @@ impl VolumeState {
         let group = (first..first + self.shape.extents()).filter(|index| map.get(*index).is_some()).collect::<Vec<_>>();
         let taken: Vec<_> = group.into_iter().filter_map(|index| map.get_mut(index)?.take()).collect();
         self.mapped.set(self.mapped.get() - taken.len() as u32);
-        taken.first().into_iter().for_each(|first| self.count_off(first));
         taken
-    }
-
-    /// The group of an extent is in the map no more.
-    fn count_off(&self, extent: &Extent) {
-        let spread = &mut *self.spread.borrow_mut();
-        spread.leave(&extent.group.places());
-        spread.review_lost();
-    }
-
-    /// A group of it moves.
-    pub fn moved(&self, group: &Group, to: impl FnOnce(&Group)) {
-        self.spread.borrow_mut().leave(&group.places());
-        to(group);
-        self.spread.borrow_mut().join(&group.places());
     }
 
     /// Takes all groups out of the map.
@@ -380,17 +357,6 @@ pub(crate) struct Decoded {
     pub copies: Vec<Known>,
     /// Families on their way.
     pub owners: Owners,
-}
-
-/// Who has a place.
-#[derive(Clone, Copy)]
-enum Whose {
-    /// The hot extent born then.
-    Hot(u64),
-    /// The fast copy of an extent of a volume.
-    Fast(u64, u32),
-    /// A group of a volume, by its first extent.
-    Volume(u64, u32),
 }
 
 impl Tables {
@@ -494,19 +460,20 @@ impl Tables {
     pub fn check(&self, disks: &BTreeMap<DeviceId, u32>, hot: &HotTable, tier: &FastTier) -> Vec<String> {
         let mut violations = self.check_hot(hot);
         violations.extend(self.check_versions());
-        // Millions of places: only of one that two have is it said whose it is.
         let mut seen = BTreeMap::new();
-        let mut take = |place: &Place, whose: Whose| {
-            let other = seen.insert(*place, whose)?;
-            let (at, whose, other) = (Array::name(&[*place]), self.name(whose), self.name(other));
-            Some(format!("{whose}: {at} is also {other}'s"))
-        };
         for (born, extent) in hot.extents() {
-            violations.extend(extent.places.iter().filter_map(|place| take(place, Whose::Hot(born))));
+            seen.extend(extent.places.iter().map(|place| (*place, format!("hot extent {born}"))));
         }
         for copy in tier.copies() {
-            let whose = Whose::Fast(copy.owner.volume, copy.owner.index);
-            violations.extend(copy.places.iter().filter_map(|place| take(place, whose)));
+            let name = format!("the fast copy of extent {} of volume {}", copy.owner.index, copy.owner.volume);
+            for place in &copy.places {
+                if let Some(other) = seen.insert(*place, name.clone()) {
+                    violations.push(format!(
+                        "{name}: extent {} of disk {} is also {other}'s",
+                        place.extent.0, place.device.0
+                    ));
+                }
+            }
         }
         let mut names = BTreeSet::new();
         for volume in self.volumes.values() {
@@ -514,27 +481,24 @@ impl Tables {
             if !names.insert(spec.name.clone()) {
                 violations.push(format!("volume {id}: another volume is named {} too", spec.name));
             }
-            let mut spread = Spread::default();
             for extent in volume.groups() {
-                let whose = Whose::Volume(id, extent.owner.index);
+                let at = format!("volume {} extent {}", spec.name, extent.owner.index);
                 let places = extent.group.places();
-                spread.join(&places);
-                let on: SmallVec<[DeviceId; 8]> = places.iter().map(|place| place.device).collect();
-                let distinct = (0..on.len()).filter(|at| !on[..*at].contains(&on[*at])).count();
-                if distinct != volume.shape.width() {
-                    let (at, width) = (self.name(whose), volume.shape.width());
-                    violations.push(format!("{at}: lies on {distinct} disks, not on {width}"));
+                let on: BTreeSet<_> = places.iter().map(|place| place.device).collect();
+                if on.len() != volume.shape.width() {
+                    violations.push(format!("{at}: lies on {} disks, not on {}", on.len(), volume.shape.width()));
                 }
                 for place in &places {
                     if disks.get(&place.device).is_none_or(|extents| place.extent.0 >= *extents) {
-                        let (at, Place { device, extent }) = (self.name(whose), place);
-                        violations.push(format!("{at}: disk {} has no extent {}", device.0, extent.0));
+                        violations.push(format!("{at}: disk {} has no extent {}", place.device.0, place.extent.0));
                     }
-                    violations.extend(take(place, whose));
+                    if let Some(other) = seen.insert(*place, at.clone()) {
+                        violations.push(format!(
+                            "{at}: extent {} of disk {} is also {other}'s",
+                            place.extent.0, place.device.0
+                        ));
+                    }
                 }
-            }
-            if spread.places() != volume.spread.borrow().places() {
-                violations.push(format!("volume {}: its places are not as they were counted", spec.name));
             }
             for (block, entry) in volume.dirty.borrow().iter() {
                 if entry.data.is_some() && block * kura_block::BLOCK_BYTES_U64 >= spec.size_bytes {
@@ -544,18 +508,6 @@ impl Tables {
             }
         }
         violations
-    }
-
-    /// Whose a place is, as messages say it.
-    fn name(&self, whose: Whose) -> String {
-        match whose {
-            Whose::Hot(born) => format!("hot extent {born}"),
-            Whose::Fast(volume, index) => format!("the fast copy of extent {index} of volume {volume}"),
-            Whose::Volume(id, index) => {
-                let name = self.volumes.get(&id).map(|volume| volume.spec.borrow().name.clone());
-                format!("volume {} extent {index}", name.unwrap_or_default())
-            }
-        }
     }
 
     /// Every block in the hot area has one slot, which is its own, and every slot one block.

@@ -16,7 +16,7 @@ use crate::disks::Moved;
 use crate::extent::{Extent, Group};
 use crate::policy::rebuild_rest;
 use crate::record::Record;
-use crate::store::Inner;
+use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
 use futures::future::{Either, join_all, select};
@@ -205,6 +205,55 @@ impl Inner {
         counts.reads + counts.writes
     }
 
+    /// What still lies on disks that are failed or leaving.
+    pub fn unwanted(&self) -> BTreeMap<DeviceId, Held> {
+        let tables = self.tables.borrow();
+        let here = |disk: &DeviceId| self.array.member(*disk).is_some_and(|member| !member.is_gone());
+        let disks = tables.failed.union(&tables.leaving).copied().filter(here);
+        let mut unwanted: BTreeMap<_, _> = disks.map(|disk| (disk, Held::default())).collect();
+        if unwanted.is_empty() {
+            return unwanted;
+        }
+        for (_, extent) in self.hot.table.borrow().extents() {
+            let lost = !extent.places.iter().any(|place| self.array.works(*place)) && !extent.is_empty();
+            for place in &extent.places {
+                if let Some(held) = unwanted.get_mut(&place.device) {
+                    held.copies += 1;
+                    held.lost += u64::from(lost);
+                }
+            }
+        }
+        for copy in self.tier.copies() {
+            let lost = !self.serves(&copy) && !copy.is_clean();
+            for place in &copy.places {
+                if let Some(held) = unwanted.get_mut(&place.device) {
+                    held.copies += 1;
+                    held.lost += u64::from(lost);
+                }
+            }
+        }
+        let told = |freed: &Freed| freed.is_told.then(|| freed.places.clone());
+        let read_again =
+            self.freed.borrow().iter().filter_map(told).chain(self.successors.places()).collect::<Vec<_>>();
+        for place in read_again.iter().flatten() {
+            if let Some(held) = unwanted.get_mut(&place.device) {
+                held.copies += 1;
+            }
+        }
+        for volume in tables.volumes.values() {
+            for extent in volume.groups() {
+                let site = extent.group.site();
+                for place in &site.places {
+                    if let Some(held) = unwanted.get_mut(&place.device) {
+                        held.copies += 1;
+                        held.lost += u64::from(!self.array.holds(&site));
+                    }
+                }
+            }
+        }
+        unwanted
+    }
+
     /// A disk gives what it holds to the others and takes nothing new; durable when the future resolves.
     pub async fn leave_disk(&self, device: DeviceId) -> Result<()> {
         if self.array.member(device).is_none() {
@@ -367,11 +416,7 @@ impl Inner {
         }
         self.append(&Record::Move { volume: volume.id, index: *index, places: site.places.clone() });
         self.note_home(volume.id, &site.places);
-        let was_held = self.array.holds(&group.site());
-        volume.moved(group, |group| group.move_to(site));
-        if !was_held {
-            volume.spread.borrow_mut().review_lost();
-        }
+        group.move_to(site);
         // What was written home lately was left out: it is stale still.
         extents.iter().filter_map(|extent| extent.fast()).for_each(|copy| self.forget_returned(&copy));
         let born = extents[0].owner.born;
@@ -513,4 +558,13 @@ impl Inner {
             }
         }
     }
+}
+
+/// What lies on a disk that is failed or leaving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Copies of extents.
+    pub copies: u64,
+    /// Of these, copies of extents of which no copy on a working disk is left.
+    pub lost: u64,
 }
