@@ -366,8 +366,8 @@ impl Array {
     pub async fn discard(&self, places: &[Place]) {
         for (member, place) in self.working(places) {
             if let Some(device) = member.device().filter(|device| device.geometry().discards) {
-                // A discard is a hint: a disk that refuses it keeps the space, and nothing is lost. A checkpoint waits for it, so that it passes
-                // the queue, as a flush does.
+                // A discard is a hint: a disk that refuses it keeps the space, and nothing is lost. Who lacks room waits for it, so that it
+                // passes the queue, as a flush does.
                 let offset = member.plan.extent_at(place.extent);
                 let work = device.discard(offset, member.plan.room_bytes());
                 let _ = member.io(Asked { depth: 0, ..self.asked(Urgency::Buffer, offset..offset) }, work).await;

@@ -181,7 +181,8 @@ impl Layout {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Mirror => "mirror",

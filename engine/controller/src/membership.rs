@@ -258,13 +258,13 @@ impl Controller {
         }
         let pool = self.pool.borrow();
         let offset = Label::journal_at(self.id().0, Self::shape(&pool.label).region_bytes());
-        let unwanted = self.store().unwanted();
+        let go: BTreeSet<_> = self.noted().into_iter().map(|(disk, _)| disk).collect();
         let carriers = pool.label.members.iter().zip(&pool.found).enumerate();
         let due = carriers.filter_map(|(id, (member, found))| {
             let (disk, (_, device)) = (DeviceId(id as u16), found.as_ref()?);
             let copy = Some(JournalCopy { device: Rc::clone(device), offset });
             let place = JournalPlace { index: usize::from(member.journal?), disk, copy };
-            (!unwanted.contains_key(&disk) && !self.store().journal_on(disk).0).then_some(place)
+            (!go.contains(&disk) && !self.store().journal_on(disk).0).then_some(place)
         });
         due.collect()
     }

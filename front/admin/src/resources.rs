@@ -54,14 +54,8 @@ pub enum Layout {
 
 impl Layout {
     /// Its name, as the API and the command line have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Mirror => "mirror",
-            Self::Raid5 => "raid5",
-            Self::HotMirror => "hot-mirror",
-            Self::Floating => "floating",
-        }
+    pub fn name(self) -> &'static str {
+        kura_controller::Layout::from(self).name()
     }
 }
 
