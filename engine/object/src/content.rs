@@ -52,6 +52,12 @@ impl Held {
         self.blocks.push(block);
     }
 
+    /// One that is not wanted goes back.
+    pub fn give_back(&mut self, block: u32) {
+        self.blocks.retain(|held| *held != block);
+        self.inner.state.borrow_mut().space.release(block);
+    }
+
     /// Takes over what another one holds.
     pub fn adopt(&mut self, other: Option<Held>) {
         self.blocks.extend(other.into_iter().flat_map(|mut other| other.hand_over()));

@@ -427,7 +427,7 @@ impl Store {
             versions: state.index.rows(),
             index_bytes: state.index.bytes(),
             size_bytes: state.space.segments.len() as u64 * segment_bytes,
-            free_bytes: state.space.free_segments() as u64 * segment_bytes,
+            free_bytes: state.space.free.len() as u64 * segment_bytes,
         }
     }
 

@@ -30,8 +30,8 @@ pub(crate) struct Facts {
     pub is_long: bool,
     /// Few segments are free.
     pub is_low: bool,
-    /// The reserve wants room that the device may give.
-    pub wants_backing: bool,
+    /// There is something to ask the device about its room.
+    pub wants_to_ask: bool,
 }
 
 /// What is asked for, and what came of the rounds so far.
@@ -64,7 +64,7 @@ impl Agenda {
         let asks = self.asked != Round::default();
         let checkpoint = facts.is_long && facts.last_sequence >= self.full_until;
         let cleaning = facts.is_low && facts.last_sequence >= self.vain_until;
-        asks || checkpoint || facts.wants_backing || cleaning
+        asks || checkpoint || facts.wants_to_ask || cleaning
     }
 
     /// Begins a round, where there is something to do. All that was asked for is this round's, however it ends: what it was refused
@@ -93,7 +93,7 @@ impl Agenda {
 mod tests {
     use super::*;
 
-    const IDLE: Facts = Facts { last_sequence: 7, is_long: false, is_low: false, wants_backing: false };
+    const IDLE: Facts = Facts { last_sequence: 7, is_long: false, is_low: false, wants_to_ask: false };
 
     #[test]
     fn what_is_asked_for_is_one_rounds_however_that_ends() {

@@ -10,11 +10,12 @@ pub use check::Violation;
 pub use scrub::{Damage, ScrubPlace, Scrubbed};
 
 use crate::policy::{self, For, Tail};
+use crate::space::free::Query;
 use crate::space::segment::Use;
 use crate::store::{Inner, State, passes};
 use agenda::{Ask, Facts, Round};
 use futures::future::select;
-use kura_block::{BLOCK_BYTES_U64, Error, Kind, Result, Run, RunKind};
+use kura_block::{BLOCK_BYTES_U64, Error, Kind, Result, RunKind};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -69,7 +70,7 @@ impl State {
     }
 
     fn is_low(&self) -> bool {
-        self.space.free_segments() < policy::low_water(self.floor(For::Users), self.space.segments.len())
+        self.space.free.len() < policy::low_water(self.floor(For::Users), self.space.segments.len())
     }
 }
 
@@ -88,7 +89,7 @@ impl Inner {
             is_long: state.is_long(),
             is_low: state.is_low(),
             // While the root is refused, no room is asked for: who writes tries it again.
-            wants_backing: state.space.wants_backing() && !state.log.must_reopen,
+            wants_to_ask: state.space.free.wants_to_ask() && !state.log.must_reopen,
         }
     }
 
@@ -183,8 +184,16 @@ impl Inner {
         self.progress.notify_waiters();
     }
 
-    /// One round.
-    async fn round(self: &Rc<Self>, Round { room, renewal, tidying }: Round) -> Result<()> {
+    /// One round. What became free in it counts, for those who wait, when it is known what the device has of it.
+    async fn round(self: &Rc<Self>, round: Round) -> Result<()> {
+        let done = self.work(round).await;
+        match done {
+            Err(error) if error.kind() != Kind::Full => Err(error),
+            done => self.keep_reserve(false).await.and(done),
+        }
+    }
+
+    async fn work(self: &Rc<Self>, Round { room, renewal, tidying }: Round) -> Result<()> {
         self.grow().await?;
         // Until then a replay looks at extents that are free by now.
         self.begin_opening().await?;
@@ -210,33 +219,37 @@ impl Inner {
         }
         let free = {
             let state = &mut *self.state.borrow_mut();
-            state.space.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
-            state.space.lowest_free(policy::LOOK_SEGMENTS)
+            state.space.free.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
+            state.space.free.lowest(policy::LOOK_SEGMENTS)
         };
         // A new store's log goes on where nothing was ever written.
         let of_log = self.state.borrow().log.segments();
         for segment in of_log {
-            if self.runs(segment).await?.iter().all(|run| run.kind == RunKind::Hole) {
+            if self.bytes_there(segment).await? == 0 {
                 self.ask_for_room(segment).await?;
             }
         }
         for segment in free {
-            if self.has_room(segment).await? && self.state.borrow_mut().space.note_room_given(segment) {
-                break;
+            if self.has_room(segment).await? {
+                let free = &mut self.state.borrow_mut().space.free;
+                free.add_seen(segment, true);
+                if free.reserve_is_complete() {
+                    break;
+                }
             }
         }
         Ok(())
     }
 
-    /// What the device has of a segment.
-    async fn runs(&self, segment: u32) -> Result<Vec<Run>> {
+    /// How much of a segment the device has room for already: all of it, where it is not thin.
+    async fn bytes_there(&self, segment: u32) -> Result<u64> {
         let place = self.state.borrow().space.place(segment);
-        self.device.runs(place, u64::from(self.segment_bytes)).await
+        let runs = self.device.runs(place, u64::from(self.segment_bytes)).await?;
+        Ok(runs.iter().filter(|run| run.kind != RunKind::Hole).map(|run| run.len_bytes).sum())
     }
 
-    /// True when the device has room for a segment already, as one has that is not thin.
     async fn has_room(&self, segment: u32) -> Result<bool> {
-        Ok(self.runs(segment).await?.iter().all(|run| run.kind != RunKind::Hole))
+        Ok(self.bytes_there(segment).await? == u64::from(self.segment_bytes))
     }
 
     /// Asks the device for room for a segment that holds nothing: whether it gave it.
@@ -248,31 +261,62 @@ impl Inner {
         }
     }
 
-    /// Asks a thin device for room, before it is needed, until the reserve has as many segments as it is to have. When
-    /// the device gave none lately, only somebody who waits is a reason to ask again.
-    async fn keep_reserve(&self, mut wanted: bool) -> Result<()> {
+    async fn discard(&self, segment: u32) -> Result<()> {
+        let place = self.state.borrow().space.place(segment);
+        self.device.discard(place, u64::from(self.segment_bytes)).await
+    }
+
+    /// Asks a thin device what it has of the segments that became free, and for room, before it is needed, until the reserve has
+    /// as many segments as it is to have. When the device gave none lately, only somebody who waits is a reason to ask again.
+    async fn keep_reserve(&self, mut waits: bool) -> Result<()> {
         if !self.device.geometry().discards {
             return Ok(());
         }
         loop {
-            let segment = {
+            let query = {
                 let state = &mut *self.state.borrow_mut();
-                state.space.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
-                state.space.take_unbacked(std::mem::take(&mut wanted))
+                // What was freed since the device refused entries may be what a replay looks at, until the root says more.
+                if state.log.must_reopen {
+                    return Ok(());
+                }
+                state.space.free.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
+                state.space.take_to_ask(waits)
             };
-            let Some(segment) = segment else { return Ok(()) };
-            let given = match self.has_room(segment).await {
-                Ok(false) => self.ask_for_room(segment).await,
-                known => known,
-            };
-            self.state.borrow_mut().space.give_asked(segment, matches!(given, Ok(true)));
-            given?;
+            let Some(query) = query else { return Ok(()) };
+            let segment = query.segment();
+            let answer = self.put(query).await;
+            self.state.borrow_mut().space.give_asked(segment, matches!(answer, Ok(true)));
+            answer?;
+            waits &= matches!(query, Query::Look(_));
         }
     }
 
-    /// Notes that the device has no room, where an error says so.
+    /// Whether the device has, or gives, room for all of a segment. One that it cannot have all of goes back to it: it has more
+    /// for others then.
+    async fn put(&self, query: Query) -> Result<bool> {
+        let segment = query.segment();
+        let there = self.bytes_there(segment).await?;
+        if there == u64::from(self.segment_bytes) {
+            return Ok(true);
+        }
+        let asks = matches!(query, Query::Room(_)) || !self.state.borrow().space.free.device_is_full;
+        if asks && self.ask_for_room(segment).await? {
+            self.state.borrow_mut().space.note_device(true);
+            return Ok(true);
+        }
+        self.state.borrow_mut().space.note_device(false);
+        if there == 0 && !asks {
+            return Ok(false);
+        }
+        match self.discard(segment).await {
+            Err(error) if !passes(&error) => Err(error),
+            _ => Ok(false),
+        }
+    }
+
+    /// Notes that a thin device has no room, where an error says so.
     pub fn note_full(&self, error: &Error) {
-        if error.kind() == Kind::Full {
+        if error.kind() == Kind::Full && self.device.geometry().discards {
             self.state.borrow_mut().space.note_device(false);
         }
     }
@@ -338,7 +382,7 @@ impl Inner {
     /// room, and the log may want a segment for their records.
     fn room_to_clean(&self) -> (f64, f64) {
         let state = self.state.borrow();
-        let whole = state.space.free_segments().saturating_sub(state.floor(For::Cleaner));
+        let whole = state.space.free.len().saturating_sub(state.floor(For::Cleaner));
         let rest = state.log.rest_bytes() as f64 / f64::from(self.segment_bytes);
         ((whole as f64).max(rest), if whole > 1 { whole as f64 / 2.0 } else { 0.0 })
     }
@@ -391,14 +435,13 @@ impl Inner {
             }
             // What became free since is looked at the next time: it has been free for as long then.
             let before = runtime.now().saturating_sub(age);
-            let old = inner.state.borrow().space.backed_since(before);
+            let old = inner.state.borrow().space.free.old(before);
             for segment in old {
                 if !inner.begin_discard(segment, before) {
                     continue;
                 }
-                let place = inner.state.borrow().space.place(segment);
-                let result = inner.device.discard(place, u64::from(inner.segment_bytes)).await;
-                inner.state.borrow_mut().space.give_discarded(segment);
+                let result = inner.discard(segment).await;
+                inner.state.borrow_mut().space.give_asked(segment, false);
                 inner.discarding.set(false);
                 inner.progress.notify_waiters();
                 match result {
@@ -410,13 +453,16 @@ impl Inner {
             if state.alive().is_err() {
                 return;
             }
-            state.space.note_backed(runtime.now());
+            state.space.free.note_old(runtime.now());
         }
     }
 
     fn begin_discard(&self, segment: u32, before: Duration) -> bool {
         let state = &mut *self.state.borrow_mut();
-        let begins = state.alive().is_ok() && !state.log.must_reopen && state.space.take_backed(segment, before);
+        let begins = state.alive().is_ok() && !state.log.must_reopen && state.space.free.may_go(segment, before);
+        if begins {
+            state.space.lend(segment);
+        }
         self.discarding.set(begins);
         begins
     }

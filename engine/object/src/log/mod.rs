@@ -220,7 +220,7 @@ impl Log {
         }
         let began = self.at;
         if self.at.offset + needed > self.segment_bytes {
-            let free = space.free_segments();
+            let free = space.free.len();
             let fresh = space.take(Use::Log, floor).ok_or_else(full)?;
             space.seal(self.at.segment, self.next_sequence - 1);
             self.at = Place { segment: self.at.next_segment, offset: 0, next_segment: fresh, free };

@@ -225,7 +225,7 @@ impl Inner {
         }
         let state = &mut *self.state.borrow_mut();
         state.space.index_rooms();
-        state.log.begin(state.space.free_segments());
+        state.log.begin(state.space.free.len());
         Ok(())
     }
 

@@ -9,14 +9,15 @@
 
 pub(crate) mod blocks;
 pub(crate) mod extent;
+pub(crate) mod free;
 pub(crate) mod segment;
 
 use crate::known::Known;
 use blocks::Blocks;
+use free::{Free, Query};
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Error, Result};
 use segment::{OPEN, Segment, Use};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 /// An extent that wants more is given no smaller run, while there are larger ones.
 const LEAST_RUN_BLOCKS: u32 = 17;
@@ -33,10 +34,12 @@ struct Limbo {
 pub(crate) struct Space {
     pub segment_blocks: u32,
     pub segments: Vec<Segment>,
-    free: BTreeSet<u32>,
+    pub free: Free,
     /// Data segments with room, by how much; not the open one.
     partly: BTreeSet<(u32, u32)>,
     open_data: Option<u32>,
+    /// Data segments that the device has no room for all of: nothing more goes there before it has given some.
+    short: BTreeSet<u32>,
     limbo: VecDeque<Limbo>,
     /// Extents whose death is known after a crash too, that are being read still: first block and blocks.
     read_dead: BTreeMap<u32, u32>,
@@ -50,13 +53,6 @@ pub(crate) struct Space {
     durable: u64,
     /// Entries below are never replayed.
     replay: u64,
-    /// Free segments that the device has room for, and since when they are known to be free.
-    backed: BTreeMap<u32, Option<Duration>>,
-    /// As many of those are kept for removals, the cleaner and the next checkpoint, which must go on when the device has
-    /// no more.
-    pub reserve: usize,
-    /// The device gave no room lately: only what it has given counts.
-    device_is_full: bool,
     /// Segments that cleaning did not empty: something in them cannot be read. Tried again after a checkpoint.
     pub stuck: BTreeSet<u32>,
     /// Data segments that are being emptied: no extent is put there.
@@ -75,9 +71,10 @@ impl Space {
         let mut space = Self {
             segment_blocks: segment_bytes / BLOCK_BYTES as u32,
             segments: vec![Segment::new(Use::Root)],
-            free: BTreeSet::new(),
+            free: Free::default(),
             partly: BTreeSet::new(),
             open_data: None,
+            short: BTreeSet::new(),
             limbo: VecDeque::new(),
             read_dead: BTreeMap::new(),
             empty: BTreeSet::new(),
@@ -85,9 +82,6 @@ impl Space {
             held: BTreeMap::new(),
             durable: 0,
             replay: 0,
-            backed: BTreeMap::new(),
-            reserve: 0,
-            device_is_full: false,
             stuck: BTreeSet::new(),
             evacuating: BTreeSet::new(),
             data_segments: 0,
@@ -123,16 +117,12 @@ impl Space {
         block / self.segment_blocks
     }
 
-    /// Free segments that can be written, as far as is known.
-    pub fn free_segments(&self) -> usize {
-        if self.device_is_full { self.backed.len() } else { self.free.len() }
-    }
-
-    /// The same, with what is only away: lent, or held by a checkpoint under way, which gives back as many as it takes.
+    /// Free segments that can be written, with what is only away: lent, or held by a checkpoint under way, which gives back as
+    /// many as it takes.
     pub fn free_at_rest(&self) -> usize {
-        // What is lent does not count either where only what the device has given does.
-        let lent = if self.device_is_full { 0 } else { self.lent };
-        self.free_segments() + self.checkpoint_segments + lent
+        // What is lent does not count where only what the device has given does.
+        let lent = if self.free.device_is_full { 0 } else { self.lent };
+        self.free.len() + self.checkpoint_segments + lent
     }
 
     /// No checkpoint is under way any more.
@@ -142,59 +132,47 @@ impl Space {
 
     /// Whether the device gave room when it was asked last.
     pub fn note_device(&mut self, gives: bool) {
-        self.device_is_full = !gives;
-    }
-
-    /// Takes a free segment that the device shall give room for, where the reserve wants one or somebody waits; it
-    /// comes back by [`Space::give_asked`].
-    pub fn take_unbacked(&mut self, wanted: bool) -> Option<u32> {
-        let is_wanted = if self.device_is_full { wanted } else { self.backed.len() < self.reserve };
-        // Looked for only then: there may be many that are backed.
-        let segment = if is_wanted { self.unbacked()? } else { return None };
-        self.mark(segment, Use::Lent);
-        Some(segment)
-    }
-
-    /// The free segments that are taken first.
-    pub fn lowest_free(&self, count: usize) -> Vec<u32> {
-        self.free.iter().take(count).copied().collect()
-    }
-
-    /// The device has room for this free segment; true when the reserve is complete.
-    pub fn note_room_given(&mut self, segment: u32) -> bool {
-        self.backed.insert(segment, None);
-        self.backed.len() >= self.reserve
-    }
-
-    /// True when the reserve wants a segment that the device may give room for.
-    pub fn wants_backing(&self) -> bool {
-        !self.device_is_full && self.backed.len() < self.reserve && self.free.len() > self.backed.len()
-    }
-
-    fn unbacked(&self) -> Option<u32> {
-        self.free.iter().find(|segment| !self.backed.contains_key(segment)).copied()
-    }
-
-    /// A segment comes back that the device was asked to give room for.
-    pub fn give_asked(&mut self, segment: u32, given: bool) {
-        self.free(segment);
-        if !given {
-            self.backed.remove(&segment);
+        self.free.device_is_full = !gives;
+        if gives {
+            for segment in std::mem::take(&mut self.short) {
+                self.note_room(segment);
+            }
         }
-        self.device_is_full = !given;
+    }
+
+    /// The device had no room for what was to go to `block`: the next extent goes elsewhere.
+    pub fn note_short(&mut self, block: u32) {
+        let segment = self.segment_of_block(block);
+        let taken = self.segments[segment as usize].taken_blocks;
+        self.partly.remove(&(self.segment_blocks - taken, segment));
+        self.short.insert(segment);
+        self.close_data(segment);
+    }
+
+    /// Takes a free segment that the device is told or asked about; it comes back by [`Space::give_asked`].
+    pub fn lend(&mut self, segment: u32) {
+        self.mark(segment, Use::Lent);
+    }
+
+    /// What the device is to be asked next, its segment lent; see [`Free::query`].
+    pub fn take_to_ask(&mut self, waits: bool) -> Option<Query> {
+        let query = self.free.query(waits)?;
+        self.lend(query.segment());
+        Some(query)
+    }
+
+    /// A segment comes back that the device, as is known now, has room for all of, or nothing of.
+    pub fn give_asked(&mut self, segment: u32, is_whole: bool) {
+        self.mark(segment, Use::Free);
+        self.free.add_seen(segment, is_whole);
     }
 
     /// Takes a free segment for the log or a checkpoint, if more than `floor` are free.
     pub fn take(&mut self, usage: Use, floor: usize) -> Option<u32> {
-        if self.free_segments() <= floor {
+        if self.free.len() <= floor {
             return None;
         }
-        // What was written lately is written again soonest. The reserve is for the log, whose entries should not meet a
-        // full device; if anything else meets one, only that fails.
-        let spare = usage == Use::Log || self.device_is_full || self.backed.len() > self.reserve;
-        let unbacked = if spare { None } else { self.unbacked() };
-        let segment = unbacked.or_else(|| self.backed.keys().next().copied()).or_else(|| self.unbacked())?;
-        self.backed.remove(&segment);
+        let segment = self.free.choose(usage)?;
         self.mark(segment, usage);
         self.checkpoint_segments += usize::from(usage == Use::Index);
         Some(segment)
@@ -202,7 +180,7 @@ impl Space {
 
     /// Marks a free segment as found in use when the store was opened, or as taken.
     pub fn mark(&mut self, segment: u32, usage: Use) {
-        self.free.remove(&segment);
+        self.free.remove(segment);
         let known = &mut self.segments[segment as usize];
         self.data_segments -= u64::from(known.usage == Use::Data);
         self.data_taken_blocks -= u64::from(known.taken_blocks);
@@ -223,8 +201,8 @@ impl Space {
         self.empty.remove(&segment);
         self.stuck.remove(&segment);
         self.evacuating.remove(&segment);
-        self.free.insert(segment);
-        self.backed.insert(segment, None);
+        self.short.remove(&segment);
+        self.free.add(segment);
     }
 
     /// The log has gone on elsewhere: `last_sequence` is the newest entry of this segment.
@@ -273,11 +251,10 @@ impl Space {
             if let Some((start, run)) = self.find_run(segment, least) {
                 return Some((segment, start, run));
             }
-            self.open_data = None;
-            self.note_room(segment);
+            self.close_data(segment);
         }
         let plenty = floor.max(self.segments.len() / 8);
-        if self.free_segments() <= plenty {
+        if self.free.len() <= plenty {
             let roomy = self.partly.iter().rev().take(PARTLY_TRIES).copied();
             let found =
                 roomy.into_iter().find_map(|(room, segment)| Some((room, segment, self.find_run(segment, least)?)));
@@ -297,20 +274,29 @@ impl Space {
         let taken = self.segments[segment as usize].taken_blocks;
         if taken == 0 {
             self.free(segment);
-        } else if taken < self.segment_blocks && !self.evacuating.contains(&segment) {
+        } else if taken < self.segment_blocks && self.takes_data(segment) {
             self.partly.insert((self.segment_blocks - taken, segment));
         }
+    }
+
+    /// False where no extent goes for now.
+    fn takes_data(&self, segment: u32) -> bool {
+        !self.evacuating.contains(&segment) && !self.short.contains(&segment)
+    }
+
+    /// The next extent goes elsewhere.
+    fn close_data(&mut self, segment: u32) {
+        self.open_data = self.open_data.filter(|open| *open != segment);
+        self.note_room(segment);
     }
 
     /// Puts no more extents into these data segments.
     pub fn begin_evacuation(&mut self, segments: &BTreeSet<u32>) {
         for segment in segments {
             self.evacuating.insert(*segment);
-            if self.open_data == Some(*segment) {
-                self.open_data = None;
-            }
             let taken = self.segments[*segment as usize].taken_blocks;
             self.partly.remove(&(self.segment_blocks - taken, *segment));
+            self.close_data(*segment);
         }
     }
 
@@ -323,38 +309,7 @@ impl Space {
 
     /// Blocks that could be taken: in free segments and in those of data.
     pub fn room_blocks(&self) -> u64 {
-        (self.free_segments() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
-    }
-
-    /// Segments that the device does not know to be free, and that have been since `before`.
-    pub fn backed_since(&self, before: Duration) -> Vec<u32> {
-        let is_old = |(_, since): &(&u32, &Option<Duration>)| since.is_some_and(|at| at <= before);
-        self.backed.iter().filter(is_old).map(|(segment, _)| *segment).collect()
-    }
-
-    /// Takes one of those, where it still is one and the reserve does not want it; it comes back by
-    /// [`Space::give_discarded`].
-    pub fn take_backed(&mut self, segment: u32, before: Duration) -> bool {
-        let is_old = self.backed.get(&segment).is_some_and(|since| since.is_some_and(|at| at <= before));
-        let takes = is_old && self.backed.len() > self.reserve;
-        if takes {
-            self.backed.remove(&segment);
-            self.mark(segment, Use::Lent);
-        }
-        takes
-    }
-
-    /// A segment that the device knows to be free comes back.
-    pub fn give_discarded(&mut self, segment: u32) {
-        self.free(segment);
-        self.backed.remove(&segment);
-    }
-
-    /// Segments that became free since this was called last have been free since `now`.
-    pub fn note_backed(&mut self, now: Duration) {
-        for since in self.backed.values_mut() {
-            since.get_or_insert(now);
-        }
+        (self.free.len() as u64 + self.data_segments) * u64::from(self.segment_blocks) - self.data_taken_blocks
     }
 
     /// The first run of free blocks that has `least` of them.
@@ -572,12 +527,12 @@ impl Space {
         let mut wrong = Vec::new();
         for number in segments {
             let segment = &self.segments[number as usize];
-            if (segment.usage == Use::Free) != self.free.contains(&number) {
+            if (segment.usage == Use::Free) != self.free.contains(number) {
                 wrong.push(format!("segment {number} is {:?} and the list of free ones disagrees", segment.usage));
             }
             let room = self.segment_blocks - segment.taken_blocks;
             let is_partly = segment.usage == Use::Data && room > 0 && self.open_data != Some(number);
-            if is_partly && !self.evacuating.contains(&number) && !self.partly.contains(&(room, number)) {
+            if is_partly && self.takes_data(number) && !self.partly.contains(&(room, number)) {
                 wrong.push(format!("segment {number} has room for data and is not found when room is looked for"));
             }
             if segment.is_dead_log() != self.empty.contains(&number) {

@@ -18,9 +18,10 @@ const POOL: usize = 40;
 /// How long a segment is free before it is discarded.
 const DISCARD_AFTER: Duration = Duration::from_millis(4);
 
-/// A device that takes space by segments as it is written, as long as there is any.
+/// A device that takes space by units as it is written, as long as there is any.
 struct Thin {
     below: RefCell<Rc<dyn Block>>,
+    unit_bytes: u64,
     taken: RefCell<BTreeSet<u64>>,
     room: Cell<usize>,
     /// It writes what the log has, and says that it has no room for it.
@@ -37,7 +38,7 @@ const REFUSED_MOST: u64 = 10_000;
 impl Thin {
     fn take(&self, offset: u64, len: u64) -> Result<()> {
         let mut taken = self.taken.borrow_mut();
-        for unit in offset / u64::from(SEGMENT_BYTES)..(offset + len).div_ceil(u64::from(SEGMENT_BYTES)) {
+        for unit in offset / self.unit_bytes..(offset + len).div_ceil(self.unit_bytes) {
             if !taken.contains(&unit) && taken.len() >= self.room.get() {
                 self.refused.set(self.refused.get() + 1);
                 assert!(self.refused.get() < REFUSED_MOST, "a full pool is asked again and again, without a pause");
@@ -75,13 +76,17 @@ impl Block for Thin {
     }
 
     fn runs(&self, offset: u64, len_bytes: u64) -> Local<'_, Result<Vec<Run>>> {
-        let is_taken = self.taken.borrow().contains(&(offset / u64::from(SEGMENT_BYTES)));
-        let kind = if is_taken { RunKind::Data } else { RunKind::Hole };
-        Box::pin(std::future::ready(Ok(vec![Run { len_bytes, kind }])))
+        let taken = self.taken.borrow();
+        let units = offset / self.unit_bytes..(offset + len_bytes).div_ceil(self.unit_bytes);
+        let run = |unit| {
+            let kind = if taken.contains(&unit) { RunKind::Data } else { RunKind::Hole };
+            Run { len_bytes: len_bytes.min(self.unit_bytes), kind }
+        };
+        Box::pin(std::future::ready(Ok(units.map(run).collect())))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Local<'_, Result<()>> {
-        let units = offset.div_ceil(u64::from(SEGMENT_BYTES))..(offset + len) / u64::from(SEGMENT_BYTES);
+        let units = offset.div_ceil(self.unit_bytes)..(offset + len) / self.unit_bytes;
         self.taken.borrow_mut().retain(|unit| !units.contains(unit));
         let below = self.below.borrow().clone();
         Box::pin(async move { below.discard(offset, len).await })
@@ -98,8 +103,14 @@ impl Block for Thin {
 }
 
 fn thin(disk: &SimDisk, room: usize) -> Rc<Thin> {
+    thin_by(disk, SEGMENT_BYTES, room)
+}
+
+/// With room for so many units, of so many bytes each.
+fn thin_by(disk: &SimDisk, unit_bytes: u32, room: usize) -> Rc<Thin> {
     Rc::new(Thin {
         below: RefCell::new(disk.open()),
+        unit_bytes: unit_bytes.into(),
         taken: RefCell::default(),
         room: Cell::new(room),
         lies: Cell::new(false),
@@ -177,6 +188,32 @@ fn a_full_pool_stops_puts_and_nothing_else() {
         });
         assert_sound(&store);
         sim.block_on(store.close()).unwrap();
+    }
+}
+
+/// Others have what is left of the pool. What the store gives up itself is room for it all the same, at once and whichever way
+/// its segments are cut into the device's units.
+#[test]
+fn a_full_pool_leaves_the_store_the_room_that_it_has() {
+    for (seed, len) in [(1, 7000), (2, 30_000), (3, 200_000), (4, 700_000)] {
+        for unit_bytes in [SEGMENT_BYTES, SEGMENT_BYTES / 4] {
+            let (sim, disk) = rig(seed, 256 * u64::from(SEGMENT_BYTES));
+            let thin = thin_by(&disk, unit_bytes, 3 * POOL * (SEGMENT_BYTES / unit_bytes) as usize);
+            let store = open(&sim, &thin);
+            sim.block_on(async {
+                let bucket = bucket(&store).await;
+                let count = fill(&store, bucket, len).await;
+                for at in (0..count).filter(|at| at % 2 == 0) {
+                    store.remove(bucket, format!("{len}/{at}").as_bytes(), Which::Latest).await.unwrap();
+                }
+                let gone = count / 2;
+                for at in 0..gone * 3 / 4 {
+                    let put = store.put(bucket, format!("again/{at}").as_bytes(), put(&bytes(at, len))).await;
+                    put.unwrap_or_else(|error| panic!("{at} of {gone} of {len} bytes, units of {unit_bytes}: {error}"));
+                }
+            });
+            assert_sound(&store);
+        }
     }
 }
 
