@@ -180,6 +180,11 @@ fn a_full_pool_refuses_puts_and_loses_nothing() {
     server.kill();
     let mut server = home.serve();
     ok(&mut python("full.py", &server, &key, &["look", notes]));
+    let hogs = fill_up(&home);
+    ok(&mut python("full.py", &server, &key, &["inside", notes]));
+    for hog in hogs {
+        home.ok(&["volume", "delete", &hog]);
+    }
     home.ok(&["volume", "delete", "hog"]);
     ok(&mut python("full.py", &server, &key, &["more", notes]));
     home.ok(&["volume", "create", "hog", "--size", "200M", "--thick", "--layout", "none"]);

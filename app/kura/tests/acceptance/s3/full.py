@@ -1,6 +1,6 @@
 """A store that is full: told so by a clear error, nothing is lost, deletes work, and there is room again.
 
-full.py fill|more|room NOTES
+full.py fill|look|more|inside|room NOTES
 """
 
 import json
@@ -62,6 +62,21 @@ if step == "more":
     s3.put_object(Bucket="demo", Key="more", Body=noise(3 << 20, "more"))
     assert read(s3, "demo", "more") == noise(3 << 20, "more")
     s3.delete_object(Bucket="demo", Key="more")
+if step == "inside":
+    # Others have all that the store has not: what is deleted is room for as much again, at once and whatever its size.
+    gone = {key: size for key, size in list(stored.items())[::2]}
+    for key in gone:
+        s3.delete_object(Bucket="demo", Key=key)
+    stored = {key: size for key, size in stored.items() if key not in gone}
+    wanted, again = sum(gone.values()) * 2 // 3, 0
+    for at, size in enumerate(gone.values()):
+        if again + size > wanted:
+            break
+        s3.put_object(Bucket="demo", Key=f"inside/{at}", Body=noise(size, f"inside/{at}"))
+        stored[f"inside/{at}"], again = size, again + size
+    look(stored)
+    with open(notes, "w") as file:
+        json.dump(stored, file)
 if step == "room":
     for key in list(stored):
         s3.delete_object(Bucket="demo", Key=key)
