@@ -90,15 +90,21 @@ impl Label {
         self.members[usize::from(self.id.0)]
     }
 
+    /// Refuses more disks than a label has room for: to be asked before anything is written.
+    pub fn check_members(count: usize) -> Result<()> {
+        if count <= MEMBERS_LIMIT {
+            return Ok(());
+        }
+        Err(Error::full(format!("a pool takes {MEMBERS_LIMIT} disks, those that have left it counted")))
+    }
+
     /// Where the region of a controller's journal begins on a journal disk, for regions of `region_bytes`.
     pub fn journal_at(controller: u16, region_bytes: u64) -> u64 {
         JOURNALS_AT + u64::from(controller) * region_bytes
     }
 
     fn encode(&self) -> Result<Buf> {
-        if self.members.len() > MEMBERS_LIMIT {
-            return Err(Error::full(format!("a pool takes {MEMBERS_LIMIT} disks")));
-        }
+        Self::check_members(self.members.len())?;
         let mut out = Writer::new();
         let version = if self.plan.spare_blocks > 0 { FLOATING_VERSION } else { VERSION };
         out.bytes(&MAGIC).u32(0).u32(version).bytes(&self.pool).u64(self.generation);

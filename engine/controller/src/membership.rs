@@ -64,6 +64,7 @@ impl Controller {
 
     /// What is to lie where on a new disk of the pool. One of a class that carries journals has room for them.
     fn plan(label: &Label, path: &str, class: Class, size_bytes: u64) -> Result<Plan> {
+        Label::check_members(label.members.len() + 1).map_err(|error| error.at(path))?;
         let carries = label.members.iter().any(|member| member.class == class && member.journal.is_some());
         let journals_bytes = if carries { Self::journals_bytes(label) } else { 0 };
         let plan = Plan::of(size_bytes, label.plan.extent_bytes, journals_bytes, label.plan.spare_blocks)?;
@@ -424,7 +425,7 @@ impl Node {
         Ok(())
     }
 
-    /// Refuses a disk that is too small to join, before anything of it is written.
+    /// Refuses a disk that is too small to join, or one too many, before anything of it is written.
     pub async fn check_add_disk(&self, path: String, class: Class, size_bytes: u64) -> Result<()> {
         self.data_bytes(path, class, size_bytes).await.map(drop)
     }
@@ -540,5 +541,31 @@ impl Node {
     ) -> Result<T> {
         let first = self.doors.first().ok_or_else(|| Error::retry("no controller serves"))?;
         first.call(ask).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kura_array::JournalPart;
+
+    #[test]
+    fn a_disk_too_many_is_refused_before_anything_is_written() {
+        let member = LabelMember { uuid: [1; 16], class: Class::Slow, journal: None, gone: true, extents: 16 };
+        let plan = |members: usize| {
+            let label = Label {
+                pool: [7; 16],
+                generation: 1,
+                id: DeviceId(0),
+                controllers: 1,
+                plan: Plan::of(8 << 20, 64 << 10, 0, 0).unwrap(),
+                journal: JournalPart { tables_bytes: 1 << 20, ring_bytes: 1 << 20 },
+                members: vec![member; members],
+            };
+            Controller::plan(&label, "new", Class::Slow, 8 << 20)
+        };
+        plan(127).unwrap();
+        let refused = plan(128).unwrap_err();
+        assert!(refused.kind() == Kind::Full && refused.to_string().contains("new: a pool takes 128"), "{refused}");
     }
 }

@@ -84,6 +84,7 @@ fn plans(disks: &[DiskFacts<'_>], spec: &PoolSpec) -> Result<Vec<Plan>> {
     if disks.is_empty() {
         return Err(Error::invalid("a pool without disks: give at least one"));
     }
+    Label::check_members(disks.len())?;
     if spec.controllers == 0 {
         return Err(Error::invalid("a pool without controllers: give at least one"));
     }
@@ -358,6 +359,16 @@ mod tests {
         let (extent_bytes, journal_bytes) = (4 << 20, 64 << 20);
         let spec = PoolSpec { uuid: [1; 16], extent_bytes, controllers: 1, journal_bytes, floating_percent: 0 };
         check_fits(&["a", "b", "c", "d"].map(disk), &spec).unwrap();
+    }
+
+    #[test]
+    fn more_disks_than_a_label_names_make_no_pool() {
+        let disk = DiskFacts { path: "a", class: Class::Slow, size_bytes: 1 << 40 };
+        let (extent_bytes, journal_bytes) = (4 << 20, 64 << 20);
+        let spec = PoolSpec { uuid: [1; 16], extent_bytes, controllers: 1, journal_bytes, floating_percent: 0 };
+        check_fits(&[disk; 128], &spec).unwrap();
+        let refused = check_fits(&[disk; 129], &spec).unwrap_err();
+        assert!(refused.kind() == kura_block::Kind::Full && refused.to_string().contains("128 disks"), "{refused}");
     }
 
     #[test]
