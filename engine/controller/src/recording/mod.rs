@@ -163,31 +163,41 @@ impl Node {
         Ok(recordings)
     }
 
-    /// The recording of a volume.
+    /// The recording of a volume, also of one that is gone.
     pub async fn recording(&self, volume: &str) -> Result<RecordingInfo> {
-        self.ask_owner(volume, Controller::recording).await
+        Ok(self.at_recording(volume, |controller, volume| controller.recording(volume).ok()).await?.1)
     }
 
     /// The requests of a recording that are there now.
     pub async fn recorded(&self, volume: &str) -> Result<RecordedRequests> {
-        let (door, _) = self.find(volume).await?;
-        let recording = self.recording(volume).await?;
+        let ask = |controller: &Controller, volume: &str| controller.recording(volume).ok();
+        let (door, recording) = self.at_recording(volume, ask).await?;
         Ok(RecordedRequests { door, next: recording.overwritten, recording })
     }
 
     /// Ends a recording; what it holds stays.
     pub async fn stop_recording(&self, volume: &str) -> Result<RecordingInfo> {
-        self.ask_owner(volume, Controller::stop_recording).await
+        Ok(self.at_recording(volume, |controller, volume| controller.stop_recording(volume).ok()).await?.1)
     }
 
-    /// Drops a recording, of a volume that is gone too.
+    /// Drops a recording.
     pub async fn delete_recording(&self, volume: &str) -> Result<()> {
+        self.at_recording(volume, Controller::drop_recording).await.map(drop)
+    }
+
+    /// What the controller that has a volume's recording says, and its door. All are asked: a full pool drops a snapshot, and its
+    /// recording stays.
+    async fn at_recording<T: Send + 'static>(
+        &self,
+        volume: &str,
+        ask: impl Fn(&Controller, &str) -> Option<T> + Clone + Send + 'static,
+    ) -> Result<(Door, T)> {
         let name = volume.to_owned();
-        let dropped = self.ask_each(move |controller| controller.drop_recording(&name)).await?;
-        if dropped.iter().any(Option::is_some) {
-            return Ok(());
+        let each = self.ask_each(move |controller| ask(controller, &name)).await?;
+        let said = self.doors.iter().zip(each).find_map(|(door, said)| Some((door.clone(), said?)));
+        if said.is_none() {
+            self.find(volume).await?;
         }
-        self.find(volume).await?;
-        Err(nothing_recorded(volume))
+        said.ok_or_else(|| nothing_recorded(volume))
     }
 }

@@ -219,6 +219,9 @@ fn a_recording_is_read_in_pieces_while_it_goes_on() {
 
             // What a full pool drops goes past the controller.
             controller.store().delete("a").await.unwrap();
+            assert_eq!(node.recording("a").await.unwrap(), node.recordings().await.unwrap()[0]);
+            assert!(node.recorded("a").await.unwrap().next().await.unwrap().is_none());
+            node.stop_recording("a").await.unwrap();
             node.delete_recording("a").await.unwrap();
             assert!(node.recordings().await.unwrap().is_empty());
             assert_eq!(node.delete_recording("a").await.err().map(|error| error.kind()), Some(Kind::Missing));
