@@ -55,6 +55,13 @@ fn a_bucket_is_read_as_it_was_and_rolled_back() {
     home.ok(&["object", "put", "demo/since", "/etc/hostname"]);
     home.ok(&["snapshot", "rollback", "objects@v2"]);
     step(&server, "rolled", &old, &new);
+    // Another one of the same name is not taken for one that was deleted as a volume.
+    assert_eq!(home.ok(&["object", "get", "demo@v2/a"]), "old");
+    home.ok(&["volume", "delete", "objects@v2", "--force"]);
+    std::fs::write(home.path("newer"), "newer").expect("a file");
+    home.ok(&["object", "put", "demo/a", "newer"]);
+    home.ok(&["snapshot", "create", "objects@v2"]);
+    assert_eq!(home.ok(&["object", "get", "demo@v2/a"]), "newer");
     assert!(server.stop().success());
 }
 

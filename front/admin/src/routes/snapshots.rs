@@ -156,21 +156,26 @@ pub(super) async fn delete(
     name: Name,
     how: Result<Query<Removal>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
-    let (name, Removal { force, dry_run }) = (name?.0, how?.0);
-    let found = find(&door.admin.node, &name).await?;
-    let of_objects = of_objects(&door.admin, &found);
+    remove(&door.admin, &name?.0, how?.0).await
+}
+
+/// The same for whoever takes it for a volume.
+pub(super) async fn remove(admin: &Admin, name: &str, how: Removal) -> Result<StatusCode, Problem> {
+    let Removal { force, dry_run } = how;
+    let found = find(&admin.node, name).await?;
+    let of_objects = of_objects(admin, &found);
     if !force {
-        door.admin.replicas.check_unneeded(&name).await?;
+        admin.replicas.check_unneeded(name).await?;
     }
     if dry_run {
         // The object store lets go of its own snapshots by itself.
-        door.admin.node.check_delete_volume(&name, force || of_objects.is_some()).await?;
+        admin.node.check_delete_volume(name, force || of_objects.is_some()).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
     if let Some(objects) = of_objects {
-        objects.close_snapshot(&name).await?;
+        objects.close_snapshot(name).await?;
     }
-    door.admin.node.delete_volume(&name, force).await?;
+    admin.node.delete_volume(name, force).await?;
     tracing::info!(snapshot = ?name, force, "snapshot deleted");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,7 @@
 //! Volumes.
 
 use super::jobs::accepted;
-use super::snapshots::is_snapshot;
+use super::snapshots::{self, is_snapshot};
 use super::{Admin, Removal, Shared};
 use crate::{Job, JobKind, JobResult, MoveVolume, MovedVolume, NewVolume, Problem, ProblemKind, ResizeVolume, Volume};
 use crate::{given::Given, paths};
@@ -128,7 +128,11 @@ pub(super) async fn delete(
     name: Name,
     how: Result<Query<Removal>, QueryRejection>,
 ) -> Result<StatusCode, Problem> {
-    let (name, Removal { force, dry_run }) = (name?.0, how?.0);
+    let (name, how) = (name?.0, how?.0);
+    if name.contains('@') {
+        return snapshots::remove(&door.admin, &name, how).await;
+    }
+    let Removal { force, dry_run } = how;
     if door.admin.objects.is_some() && name == door.admin.objects_volume {
         let text = format!(
             "volume {name} has the object store, with all buckets: to delete it for good, restart the server with --s3 off"
