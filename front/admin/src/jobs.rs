@@ -184,8 +184,9 @@ async fn run(teller: Teller, work: impl Future<Output = Result<JobResult, Proble
     let (done, total) = teller.progress.counts();
     let is_cancelled = teller.progress.is_cancelled();
     teller.job.send_modify(|job| {
-        // What was told of beforehand was a guess.
-        let is_whole = ended.is_ok() && !(is_cancelled && done < total);
+        // What was told of beforehand was a guess; and a check looks at more than it tells of.
+        let is_cut_off = is_cancelled && (job.kind == JobKind::Check || done < total);
+        let is_whole = ended.is_ok() && !is_cut_off;
         (job.done, job.total, job.waits) = (if is_whole { total } else { done }, total, None);
         job.ended_at = Some(Timestamp::now());
         job.state = match (&ended, is_cancelled) {
@@ -284,6 +285,23 @@ mod tests {
         assert_eq!((ended.state, ended.done, ended.total), (JobState::Cancelled, 40, 100));
         assert_eq!((ended.result, ended.waits), (Some(CLEAN), None), "what was found until then");
         assert_eq!(jobs.cancel(id).unwrap_err().kind, ProblemKind::Invalid);
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_check_is_never_told_as_done() {
+        let jobs = Jobs::here();
+        let (go, wait) = oneshot::channel::<()>();
+        let work = |teller: Teller| async move {
+            teller.progress.expect(100);
+            teller.progress.advance(100);
+            wait.await.unwrap();
+            Ok(CLEAN)
+        };
+        let id = check(&jobs, work).unwrap().id;
+        jobs.cancel(id).unwrap();
+        go.send(()).unwrap();
+        let ended = end_of(&jobs, id).await;
+        assert_eq!((ended.state, ended.result), (JobState::Cancelled, Some(CLEAN)));
     }
 
     #[tokio::test]
