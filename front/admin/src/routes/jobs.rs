@@ -19,12 +19,14 @@ use kura_controller::{Check, Node};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 type Id = Result<Path<u64>, PathRejection>;
 
-/// How often it is looked what is left on a disk.
+/// How often it is looked what is left on a disk, at most.
 const LOOK: Duration = Duration::from_millis(200);
+/// A look goes through all that lies on the disks: the next one is so many times as long in coming as it took.
+const REST: u32 = 20;
 
 /// Starts a check of every table and, with `data`, of every copy of every written block; blocks that have a bad copy and a
 /// good one are repaired, but for a `dry_run`.
@@ -160,6 +162,7 @@ impl Door {
 async fn empties(admin: Admin, disk: Disk, teller: Teller) -> Result<JobResult, Problem> {
     let mut last = disk;
     loop {
+        let began = Instant::now();
         let Some(now) = admin.pool().await?.disks.into_iter().find(|disk| disk.id == last.id) else {
             teller.progress.remains(0);
             return Ok(JobResult::Disk(Disk { unwanted_bytes: 0, state: DiskState::Leaving, ..last }));
@@ -184,6 +187,6 @@ async fn empties(admin: Admin, disk: Disk, teller: Teller) -> Result<JobResult, 
             _ => {}
         }
         last = now;
-        sleep(LOOK).await;
+        sleep(LOOK.max(REST * began.elapsed())).await;
     }
 }
