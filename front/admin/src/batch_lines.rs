@@ -9,7 +9,7 @@ const LINE_BYTES: usize = 64 << 10;
 
 /// The body of a batch.
 pub(crate) struct BatchLines {
-    body: Content,
+    pub(crate) body: Content,
     /// What has come and was not taken.
     held: Bytes,
     /// Lines taken so far.

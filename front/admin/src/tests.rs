@@ -13,6 +13,7 @@ use kura_controller::Node;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
@@ -463,6 +464,21 @@ async fn an_answer_that_comes_before_the_body_has_gone_is_heard() {
     let written = client.write_object("a", "b", &crate::ObjectHead::default(), None, content).await;
     assert_eq!(kind(written.map(drop)), ProblemKind::Full);
     server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_batch_is_read_to_its_end() {
+    use futures::StreamExt;
+    let read = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&read);
+    let pieces = futures::stream::iter(0..4).map(move |_| {
+        counted.fetch_add(1, Relaxed);
+        Ok::<_, kura_block::Error>(Bytes::from_static(b"step"))
+    });
+    let request = Request::post("/api/v1/batch").body(Body::from_stream(pieces)).unwrap();
+    let answer = routes().oneshot(request).await.unwrap();
+    assert!(!answer.status().is_success());
+    assert_eq!(read.load(Relaxed), 4);
 }
 
 /// What the door says to a request without headers of its own.

@@ -3,7 +3,9 @@
 use super::Shared;
 use super::volumes::Name;
 use crate::batch_lines::BatchLines;
-use crate::{BatchResult, BatchStep, Content, Object, ObjectHead, ObjectPage, ObjectQuery, Problem, ProblemKind};
+use crate::{
+    BatchResult, BatchStep, Content, Object, ObjectHead, ObjectPage, ObjectQuery, Objects, Problem, ProblemKind,
+};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -213,8 +215,16 @@ pub(crate) async fn drain(body: &mut Content) {
         (status = "default", description = "What went wrong: nothing was done", body = Problem),
     ))]
 pub(super) async fn batch(State(door): Shared, body: Body) -> Result<Json<BatchResult>, Problem> {
-    let mut batch = door.objects()?.batch();
     let mut lines = BatchLines::new(incoming(body));
+    let done = async { carry_out(door.objects()?, &mut lines).await }.await;
+    if done.is_err() {
+        drain(&mut lines.body).await;
+    }
+    Ok(Json(done?))
+}
+
+async fn carry_out(objects: &dyn Objects, lines: &mut BatchLines) -> Result<BatchResult, Problem> {
+    let mut batch = objects.batch();
     let mut result = BatchResult { stored: 0, deleted: 0 };
     loop {
         let step = lines.step().await?;
@@ -228,7 +238,7 @@ pub(super) async fn batch(State(door): Shared, body: Body) -> Result<Json<BatchR
             }
             BatchStep::Commit => {
                 batch.commit().await?;
-                return Ok(Json(result));
+                return Ok(result);
             }
         }
         batch.step(step).await?;
