@@ -176,9 +176,11 @@ mod tests {
                 far.read_u8().await.unwrap();
             }
         };
+        let began = Instant::now();
         let (answer, ()) = tokio::join!(reader.read_u8(), question);
-        // As long after the last word of the question as it may be silent.
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::TimedOut);
+        // As long after the last word of the question as it may be silent.
+        assert_eq!(began.elapsed(), 5 * LESS + PATIENCE);
     }
 
     #[tokio::test(start_paused = true)]
