@@ -25,7 +25,7 @@ use ask::{asked, bench, export, job, object, pool, snapshot, tier, trace};
 use clap::FromArgMatches;
 use cli::{Cli, Command, Common, ConfigCommand, PoolCommand};
 use config::{Config, Findings, Flags};
-use kura_admin::{CheckRequest, ClientError, Problem, ServerUri};
+use kura_admin::{CheckRequest, ClientError, Problem, ProblemKind, ServerUri};
 use kura_replicate::rfc3339;
 // Its allocator is the binary's.
 use kura_memory as _;
@@ -194,6 +194,7 @@ fn kind(error: &Error) -> Option<serde_json::Value> {
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(problem)) => serde_json::to_value(problem.kind).ok(),
         Some(ClientError::NoServer { .. }) => Some("no-server".into()),
+        Some(ClientError::Unsent(error)) => serde_json::to_value(ProblemKind::from(error.kind())).ok(),
         _ if error.is::<Misuse>() => Some("usage".into()),
         _ => {
             let problem = error.downcast_ref::<Problem>().map(|problem| problem.kind);

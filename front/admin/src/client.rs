@@ -96,6 +96,9 @@ pub enum ClientError {
     /// The server refused.
     #[error(transparent)]
     Refused(#[from] Problem),
+    /// What was to be sent could not be had.
+    #[error(transparent)]
+    Unsent(#[from] kura_block::Error),
     /// An answer did not come to its end.
     #[error("the answer of {server} broke off ({cause}): is it still running?")]
     BrokeOff {
@@ -429,13 +432,14 @@ impl Client {
     }
 
     fn failed(&self, cause: hyper::Error) -> ClientError {
-        self.silence(&cause).unwrap_or_else(|| self.garbled(cause))
+        let own = causes(&cause).find_map(|cause| cause.downcast_ref::<kura_block::Error>());
+        let own = own.cloned().map(ClientError::Unsent);
+        own.or_else(|| self.silence(&cause)).unwrap_or_else(|| self.garbled(cause))
     }
 
     /// What an error is that came of waiting.
     fn silence(&self, error: &(dyn std::error::Error + 'static)) -> Option<ClientError> {
-        let mut causes = std::iter::successors(Some(error), |cause| cause.source());
-        let is_silence = causes.any(|cause| {
+        let is_silence = causes(error).any(|cause| {
             cause.downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == ErrorKind::TimedOut)
         });
         let patience = self.patience.filter(|_| is_silence)?;
@@ -452,6 +456,13 @@ pub struct RecordedRequests {
     client: Client,
     lines: Lines,
 }
+/// An error, and what it came of.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |cause| cause.source())
+}
+
 
 impl RecordedRequests {
     /// The next one; none at the end.

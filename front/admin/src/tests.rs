@@ -481,6 +481,24 @@ async fn a_refused_batch_is_read_to_its_end() {
     assert_eq!(read.load(Relaxed), 4);
 }
 
+#[tokio::test]
+async fn what_cannot_be_sent_is_not_the_servers_fault() {
+    use futures::StreamExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let (_stop, stopped) = watch::channel(false);
+    let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
+    tokio::spawn(crate::serve(listener, Access::Reach, routes(), PAGES, stopped));
+    let broken = Err(kura_block::Error::device("/a: cannot be read"));
+    let content = futures::stream::iter([Ok(Bytes::from_static(b"one")), broken]).boxed();
+    let client = Client::new(ServerUri::Unix(path), None, None);
+    let written = client.write_object("a", "b", &crate::ObjectHead::default(), Some(6), content).await;
+    assert!(
+        matches!(&written, Err(ClientError::Unsent(error)) if error.to_string() == "/a: cannot be read"),
+        "{written:?}"
+    );
+}
+
 /// What the door says to a request without headers of its own.
 async fn said(at: std::net::SocketAddr, request: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
