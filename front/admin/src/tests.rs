@@ -467,21 +467,6 @@ async fn an_answer_that_comes_before_the_body_has_gone_is_heard() {
 }
 
 #[tokio::test]
-async fn a_refused_batch_is_read_to_its_end() {
-    use futures::StreamExt;
-    let read = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&read);
-    let pieces = futures::stream::iter(0..4).map(move |_| {
-        counted.fetch_add(1, Relaxed);
-        Ok::<_, kura_block::Error>(Bytes::from_static(b"step"))
-    });
-    let request = Request::post("/api/v1/batch").body(Body::from_stream(pieces)).unwrap();
-    let answer = routes().oneshot(request).await.unwrap();
-    assert!(!answer.status().is_success());
-    assert_eq!(read.load(Relaxed), 4);
-}
-
-#[tokio::test]
 async fn what_cannot_be_sent_is_not_the_servers_fault() {
     use futures::StreamExt;
     let directory = tempfile::tempdir().unwrap();
@@ -497,6 +482,47 @@ async fn what_cannot_be_sent_is_not_the_servers_fault() {
         matches!(&written, Err(ClientError::Unsent(error)) if error.to_string() == "/a: cannot be read"),
         "{written:?}"
     );
+}
+
+#[tokio::test]
+async fn a_refused_batch_is_read_to_its_end() {
+    use futures::StreamExt;
+    let read = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&read);
+    let pieces = futures::stream::iter(0..4).map(move |_| {
+        counted.fetch_add(1, Relaxed);
+        Ok::<_, kura_block::Error>(Bytes::from_static(b"step"))
+    });
+    let request = Request::post("/api/v1/batch").body(Body::from_stream(pieces)).unwrap();
+    let answer = routes().oneshot(request).await.unwrap();
+    assert!(!answer.status().is_success());
+    assert_eq!(read.load(Relaxed), 4);
+}
+
+#[tokio::test]
+async fn only_so_many_frames_are_read_at_once() {
+    let (routes, read) = (routes(), Arc::new(AtomicUsize::new(0)));
+    let frame = || {
+        let counted = Arc::clone(&read);
+        // It begins, and never ends.
+        let body = futures::stream::once(async move {
+            counted.fetch_add(1, Relaxed);
+            std::future::pending::<kura_block::Result<Bytes>>().await
+        });
+        Request::post("/api/v1/replicas/a/frames").body(Body::from_stream(body)).unwrap()
+    };
+    let sent: Vec<_> = (0..20).map(|_| tokio::spawn(routes.clone().oneshot(frame()))).collect();
+    while read.load(Relaxed) < 16 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(read.load(Relaxed), 16);
+    sent.iter().take(1).for_each(tokio::task::JoinHandle::abort);
+    while read.load(Relaxed) < 17 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What the door says to a request without headers of its own.

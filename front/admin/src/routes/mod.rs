@@ -18,9 +18,9 @@ use crate::query::{Declared, as_declared};
 use crate::{NewDisk, Objects, Problem, ProblemKind, Replicas, Schedules, Timestamp};
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kura_block::Result;
@@ -29,7 +29,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Deserialize;
 use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
@@ -154,9 +154,6 @@ struct Api;
 
 /// The routes over `admin`, without a guard: [`crate::serve`] adds the one its listener needs.
 pub fn router(admin: Admin) -> Router {
-    // Of all bodies that are read whole, only a frame's is large.
-    let frames =
-        OpenApiRouter::new().routes(routes!(replicas::apply)).layer(DefaultBodyLimit::max(replicas::FRAME_BYTES));
     let (router, mut api) = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(about::health))
         .routes(routes!(about::metrics))
@@ -209,7 +206,7 @@ pub fn router(admin: Admin) -> Router {
         .routes(routes!(jobs::show))
         .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::events))
-        .merge(frames)
+        .merge(frames())
         .split_for_parts();
     api.info.version.clone_from(&admin.version);
     describe_token(&mut api);
@@ -224,6 +221,18 @@ pub fn router(admin: Admin) -> Router {
         .with_state(Arc::new(Door::here(admin)))
 }
 
+/// Of all bodies that are read whole, only a frame's is large. One that finds no place waits before anything of it is read.
+fn frames() -> OpenApiRouter<Arc<Door>> {
+    let placed = async |State(places): State<Arc<Semaphore>>, request: Request, next: Next| {
+        let _place = places.acquire().await;
+        next.run(request).await
+    };
+    OpenApiRouter::new()
+        .routes(routes!(replicas::apply))
+        .layer(DefaultBodyLimit::max(replicas::FRAME_BYTES))
+        .layer(from_fn_with_state(Arc::new(Semaphore::new(replicas::FRAMES)), placed))
+}
+
 /// Says how the token is shown where the server has one, which is not everywhere.
 fn describe_token(api: &mut utoipa::openapi::OpenApi) {
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
@@ -233,7 +242,7 @@ fn describe_token(api: &mut utoipa::openapi::OpenApi) {
     api.security = Some(vec![SecurityRequirement::new("token", [""; 0]), SecurityRequirement::default()]);
 }
 
-async fn no_such_route(request: axum::extract::Request) -> Problem {
+async fn no_such_route(request: Request) -> Problem {
     let path = request.uri().path();
     let named = path.strip_prefix("/api/v1/").unwrap_or_default();
     if named.ends_with('/') || named.contains("//") {
@@ -243,7 +252,7 @@ async fn no_such_route(request: axum::extract::Request) -> Problem {
     Problem::new(ProblemKind::Missing, format!("{path}: no such resource; /api/v1/openapi.json lists them"))
 }
 
-async fn no_such_method(request: axum::extract::Request) -> Response {
+async fn no_such_method(request: Request) -> Response {
     let text = format!("{}: the resource does not take {}", request.uri().path(), request.method());
     let mut response = Problem::new(ProblemKind::Invalid, text).into_response();
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;

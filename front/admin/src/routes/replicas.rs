@@ -14,6 +14,8 @@ use serde::Deserialize;
 
 /// A frame's bytes at most: what it aims at, twice, for what does not compress.
 pub(super) const FRAME_BYTES: usize = 16 << 20;
+/// Frames that are taken at once: each is in memory as a whole.
+pub(super) const FRAMES: usize = 16;
 
 /// All volumes that are, or were, copies.
 #[utoipa::path(get, path = "/api/v1/replicas", tag = "replicas", operation_id = "list_replicas", responses(
