@@ -153,7 +153,11 @@ pub(super) async fn replace_disk(
             return Ok(None);
         }
         let new_disk = door.add_disk(new).await?.id;
-        Ok(Some(Replacing { job: door.remove_disk(id).await?, new_disk }))
+        let stays = |problem: Problem| Problem {
+            error: format!("disk {new_disk} has joined, but disk {id} does not leave: {}", problem.error),
+            ..problem
+        };
+        Ok(Some(Replacing { job: door.remove_disk(id).await.map_err(stays)?, new_disk }))
     });
     Ok(match replacing.await? {
         Some(replacing) => begun(replacing.job.id, replacing).into_response(),
