@@ -12,10 +12,11 @@ use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
 use kura_admin::{AccessKey, Bucket, Client, Grant, NewKey, Object, ObjectBytes, ObjectHead, ObjectQuery, Versioning};
+use kura_block::Amount;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write, stdin, stdout};
+use std::io::{ErrorKind, Read, Take, Write, stdin, stdout};
 use std::path::Path;
 
 /// Bytes read of a file at a time.
@@ -200,7 +201,7 @@ async fn put(client: &Client, out: Out, args: PutArgs) -> Result<()> {
 /// A file's bytes, or standard input's; and how many they are, where that is known.
 fn source(file: &Path) -> Result<(Source, Option<u64>)> {
     if file == Path::new("-") {
-        return Ok((pieces(stdin(), "standard input".to_owned()), None));
+        return Ok((pieces(stdin(), "standard input".to_owned(), None), None));
     }
     let at = || file.display().to_string();
     let opened = std::fs::File::open(file).with_context(at)?;
@@ -208,15 +209,20 @@ fn source(file: &Path) -> Result<(Source, Option<u64>)> {
     ensure!(!metadata.is_dir(), "{}: is a folder: name a file", at());
     // A pipe or a device has no size to tell, and files of the kernel say that they are empty.
     let size_bytes = Some(metadata.len()).filter(|size| metadata.is_file() && *size > 0);
-    Ok((pieces(opened, at()), size_bytes))
+    Ok((pieces(opened, at(), size_bytes), size_bytes))
 }
 
-/// What `reader` gives, piece by piece; its errors name it as `name`.
-fn pieces(reader: impl Read + Send + 'static, name: String) -> Source {
-    let next = async |(mut reader, name): (_, String)| {
+/// What `reader` gives, piece by piece: as much as is said, if that is, and an error where it has less. Errors name it as `name`.
+fn pieces(reader: impl Read + Send + 'static, name: String, size_bytes: Option<u64>) -> Source {
+    let next = move |(mut reader, name): (Take<_>, String)| async move {
         let mut piece = BytesMut::zeroed(PIECE_BYTES);
         loop {
-            match Read::read(&mut reader, &mut piece) {
+            match reader.read(&mut piece) {
+                Ok(0) if size_bytes.is_some() && reader.limit() > 0 => {
+                    let left = Amount(reader.limit());
+                    let text = format!("{name}: became shorter while it was read: {left} are missing");
+                    return Err(kura_block::Error::retry(text));
+                }
                 Ok(0) => return Ok(None),
                 Ok(len) => {
                     piece.truncate(len);
@@ -227,7 +233,7 @@ fn pieces(reader: impl Read + Send + 'static, name: String) -> Source {
             }
         }
     };
-    try_unfold((reader, name), next).boxed()
+    try_unfold((reader.take(size_bytes.unwrap_or(u64::MAX)), name), next).boxed()
 }
 
 async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>, version: Option<&str>) -> Result<()> {
@@ -348,4 +354,22 @@ fn stat(object: &Object) -> String {
     ];
     lines.extend(object.attributes.iter().map(|(name, value)| format!("{name}: {value}")));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_sent_as_long_as_it_was_said_to_be() {
+        let all = async |bytes: &'static [u8], size_bytes| -> kura_block::Result<Vec<u8>> {
+            let sent: Vec<Bytes> = pieces(bytes, "a".to_owned(), size_bytes).try_collect().await?;
+            Ok(sent.concat())
+        };
+        assert_eq!(all(b"abcd", None).await.unwrap(), b"abcd");
+        assert_eq!(all(b"abcd", Some(4)).await.unwrap(), b"abcd");
+        assert_eq!(all(b"abcd", Some(3)).await.unwrap(), b"abc", "it has grown since");
+        let shorter = all(b"abcd", Some(5)).await.unwrap_err().to_string();
+        assert!(shorter.starts_with("a: became shorter"), "{shorter}");
+    }
 }

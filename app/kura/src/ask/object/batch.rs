@@ -110,11 +110,18 @@ fn open(step: &mut BatchStep, content: Content, folder: &Path) -> Result<Option<
             let at = || path.display().to_string();
             let metadata = std::fs::metadata(&path).with_context(at)?;
             ensure!(metadata.is_file(), "{}: is not a file", at());
-            *size_bytes = metadata.len();
+            if metadata.len() == 0 {
+                // Files of the kernel say that they are empty, whatever they hold.
+                let bytes = std::fs::read(&path).with_context(at)?;
+                *size_bytes = bytes.len() as u64;
+                return Ok(Some(stream::iter([Ok(Bytes::from(bytes))]).boxed()));
+            }
+            let len = metadata.len();
+            *size_bytes = len;
             let later = async move {
                 let name = path.display().to_string();
                 match File::open(&path) {
-                    Ok(file) => pieces(file, name),
+                    Ok(file) => pieces(file, name, Some(len)),
                     Err(error) => stream::iter([Err(kura_block::Error::device(format!("{name}: {error}")))]).boxed(),
                 }
             };
@@ -126,6 +133,15 @@ fn open(step: &mut BatchStep, content: Content, folder: &Path) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Files of the kernel have no size, and what they hold is not to be taken for steps.
+    #[tokio::test]
+    async fn a_file_that_says_it_is_empty_is_as_long_as_what_it_holds() {
+        let (mut put, content) = step(r#"{"put": "demo/a", "file": "/proc/version"}"#).unwrap();
+        let sent = open(&mut put, content, Path::new("")).unwrap().expect("content").collect::<Vec<_>>().await;
+        let sent = sent.into_iter().map(|piece| piece.unwrap().len() as u64).sum::<u64>();
+        assert!(matches!(put, BatchStep::Put { size_bytes, .. } if size_bytes == sent && sent > 0), "{sent}");
+    }
 
     fn step(line: &str) -> Result<(BatchStep, Content)> {
         serde_json::from_str::<Line>(line)?.step()
