@@ -12,6 +12,8 @@ use kura_trace::{Op, Request, TraceError, Written, write_blkparse, write_msr};
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
@@ -47,9 +49,13 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
             }
             // A terminal is not to be written to by two.
             let bar = bar(if stdout().is_terminal() { Out::Quiet } else { out })?;
-            let (exported, _) = export(client, volume, format, Pipe(stdout()), &bar).await?;
-            exported.warn(out);
-            Ok(())
+            let is_gone = Arc::new(AtomicBool::new(false));
+            let pipe = Pipe { to: stdout(), is_gone: Arc::clone(&is_gone) };
+            match export(client, volume, format, pipe, &bar).await {
+                // It wants no more.
+                Err(_) if is_gone.load(Ordering::Relaxed) => Ok(()),
+                exported => exported.map(|exported| exported.warn(out)),
+            }
         }
         TraceCommand::Export { volume, format, output: Some(file) } => {
             let exported = to_file(client, volume, format, &file, &bar(out)?).await?;
@@ -75,12 +81,12 @@ struct Exported {
 }
 
 impl Exported {
-    /// Says what the trace lacks, beside it.
+    /// Says what the trace lacks, beside it; programs have it in the answer.
     fn warn(&self, out: Out) {
         let Self { volume, overwritten, left_out, .. } = self;
         let tell = |what: String| {
             // Standard error may be closed; ignore that.
-            let _ = if matches!(out, Out::Quiet) { Ok(()) } else { writeln!(stderr(), "kura: {what}") };
+            let _ = if matches!(out, Out::Text) { writeln!(stderr(), "kura: {what}") } else { Ok(()) };
         };
         if *overwritten > 0 {
             let why = "newer ones overwrote them; `kura trace record --memory` makes room for more";
@@ -184,22 +190,29 @@ fn file_time(time: SystemTime) -> u64 {
     (UNIX_EPOCH_TICKS + since.as_nanos() / 100) as u64
 }
 
-/// An output whose reader may go away: it wants no more, then.
-struct Pipe<W>(W);
+/// An output whose reader may go away, which is told apart from what else may fail.
+struct Pipe<W> {
+    to: W,
+    is_gone: Arc<AtomicBool>,
+}
+
+impl<W> Pipe<W> {
+    fn heed<T>(&self, done: std::io::Result<T>) -> std::io::Result<T> {
+        done.inspect_err(|error| {
+            self.is_gone.fetch_or(error.kind() == ErrorKind::BrokenPipe, Ordering::Relaxed);
+        })
+    }
+}
 
 impl<W: Write> Write for Pipe<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self.0.write(bytes) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(bytes.len()),
-            done => done,
-        }
+        let written = self.to.write(bytes);
+        self.heed(written)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        match self.0.flush() {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            done => done,
-        }
+        let flushed = self.to.flush();
+        self.heed(flushed)
     }
 }
 
