@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// A file that takes its place when it is kept, and leaves nothing behind otherwise. Errors name the place, never what
 /// the file is called until then.
@@ -27,12 +28,29 @@ impl NewFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
+    /// Where its content goes, for who writes it on another thread.
+    pub fn writer(&self) -> Result<File> {
+        self.file.as_file().try_clone().with_context(|| self.path.display().to_string())
+    }
+
     /// Puts it in its place, in that of a file that is there.
     pub fn keep(self) -> Result<()> {
         let Self { path, file } = self;
         let kept = file.as_file().sync_all().and_then(|()| Ok(file.persist(&path).map(drop)?));
         kept.with_context(|| path.display().to_string())
     }
+}
+
+/// Does what makes a [`NewFile`]. Ctrl-C and SIGTERM end the process, as ever, but not before the file is gone.
+pub async fn unless_ended<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let status = tokio::select! {
+        done = work => return done,
+        _ = interrupt.recv() => SignalKind::interrupt(),
+        _ = terminate.recv() => SignalKind::terminate(),
+    };
+    // What a shell says of a process that a signal ended.
+    std::process::exit(128 + status.as_raw_value())
 }
 
 /// Straight to the file: the temporary's own writer would tell its name in errors.

@@ -5,7 +5,7 @@ mod batch;
 use crate::bar::Bar;
 use crate::cli::{BucketCommand, Common, GrantArg, KeyCommand, ObjectCommand, ObjectGrant, ObjectName, PutArgs};
 use crate::misuse::Misuse;
-use crate::new_file::NewFile;
+use crate::new_file::{NewFile, unless_ended};
 use crate::show::{Out, table};
 use crate::size::Size;
 use anyhow::{Context, Result, ensure};
@@ -36,11 +36,13 @@ pub async fn bucket(client: &Client, out: Out, command: BucketCommand) -> Result
         }
         BucketCommand::List => out.show(client.buckets().await?.as_slice(), buckets),
         BucketCommand::Delete { name, force, dry_run } => {
-            let emptied = if force { empty(client, out, &name, dry_run).await? } else { 0 };
-            if !dry_run {
-                client.delete_bucket(&name).await?;
-            } else if emptied == 0 {
-                client.trial().delete_bucket(&name).await?;
+            let mut emptied = 0;
+            let deleted = delete(client, out, &name, (force, dry_run), &mut emptied).await;
+            let lost = || format!("bucket {name} stays, but {emptied} of its versions are deleted");
+            if emptied > 0 && !dry_run {
+                deleted.with_context(lost)?;
+            } else {
+                deleted?;
             }
             let done = if dry_run { "would delete" } else { "deleted" };
             let held = if emptied > 0 { format!(", versions in it: {emptied}") } else { String::new() };
@@ -50,17 +52,38 @@ pub async fn bucket(client: &Client, out: Out, command: BucketCommand) -> Result
     }
 }
 
-/// Deletes all versions that a bucket holds, delete markers too, from the first key to the last; how many there were. What clients
+/// Deletes a bucket, with `force` after all versions that it holds, which are counted.
+async fn delete(
+    client: &Client,
+    out: Out,
+    bucket: &str,
+    (force, dry_run): (bool, bool),
+    emptied: &mut u64,
+) -> Result<()> {
+    if force {
+        empty(client, out, bucket, dry_run, emptied).await?;
+    }
+    if !dry_run {
+        client.delete_bucket(bucket).await?;
+    } else if *emptied == 0 {
+        client.trial().delete_bucket(bucket).await?;
+    }
+    Ok(())
+}
+
+/// Deletes all versions that a bucket holds, delete markers too, from the first key to the last, and counts them. What clients
 /// put behind it meanwhile stays. An error leaves what was deleted by then deleted.
-async fn empty(client: &Client, out: Out, bucket: &str, dry_run: bool) -> Result<u64> {
+pub(super) async fn empty(client: &Client, out: Out, bucket: &str, dry_run: bool, emptied: &mut u64) -> Result<()> {
     let bar = Bar::count(out, format!("emptying bucket {bucket}"));
     let mut query = ObjectQuery { versions: true, ..ObjectQuery::default() };
-    let mut emptied = 0;
     loop {
         let page = client.objects(bucket, &query).await?;
-        if let (true, 0, Some(first)) = (dry_run, emptied, page.objects.first()) {
+        if let (true, 0, Some(first)) = (dry_run, *emptied, page.objects.first()) {
             // What would keep this one keeps them all: a snapshot's bucket is only read.
             client.trial().delete_object(bucket, &first.key, Some(&first.version)).await?;
+        }
+        if dry_run {
+            *emptied += page.objects.len() as u64;
         }
         let delete =
             async |object: &Object| match client.delete_object(bucket, &object.key, Some(&object.version)).await {
@@ -72,12 +95,12 @@ async fn empty(client: &Client, out: Out, bucket: &str, dry_run: bool) -> Result
             futures::stream::iter(page.objects.iter().filter(|_| !dry_run)).map(delete).buffer_unordered(DELETIONS);
         while let Some(deleted) = deletions.next().await {
             deleted?;
+            *emptied += 1;
             bar.advance(1);
         }
-        emptied += page.objects.len() as u64;
         query.after = page.next;
         if query.after.is_none() {
-            return Ok(emptied);
+            return Ok(());
         }
     }
 }
@@ -251,12 +274,15 @@ async fn get(client: &Client, out: Out, object: &ObjectName, file: Option<&Path>
             done => done.map(drop),
         };
     };
-    let bytes = client.read_object(bucket, key, version, None).await?;
-    let mut new = NewFile::create(file)?;
-    let bar = Bar::bytes(out, format!("reading {object}"), bytes.size_bytes());
-    let size_bytes = copy(bytes, &mut new, &bar).await.with_context(|| file.display().to_string())?;
-    drop(bar);
-    new.keep()?;
+    let reading = async {
+        let bytes = client.read_object(bucket, key, version, None).await?;
+        let mut new = NewFile::create(file)?;
+        let bar = Bar::bytes(out, format!("reading {object}"), bytes.size_bytes());
+        let size_bytes = copy(bytes, &mut new, &bar).await.with_context(|| file.display().to_string())?;
+        new.keep()?;
+        Ok(size_bytes)
+    };
+    let size_bytes = unless_ended(reading).await?;
     let read = Got { bucket, key, file, size_bytes };
     out.show(&read, |_| format!("{object} is in {}: {}", file.display(), Size(size_bytes)))
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::{TraceCommand, TraceFormat};
 use crate::misuse::Misuse;
-use crate::new_file::NewFile;
+use crate::new_file::{NewFile, unless_ended};
 use crate::show::{self, Deed, Out};
 use crate::size::Size;
 use anyhow::{Context, Result};
@@ -58,7 +58,7 @@ pub async fn trace(client: &Client, out: Out, command: TraceCommand) -> Result<(
             }
         }
         TraceCommand::Export { volume, format, output: Some(file) } => {
-            let exported = to_file(client, volume, format, &file, &bar(out)?).await?;
+            let exported = unless_ended(to_file(client, volume, format, &file, &bar(out)?)).await?;
             exported.warn(out);
             out.show(&exported, |Exported { volume, requests, .. }| {
                 format!("{requests} requests of volume {volume} are in {}", file.display())
@@ -116,19 +116,20 @@ async fn to_file(
     file: &Path,
     bar: &ProgressBar,
 ) -> Result<Exported> {
-    let (exported, new) = export(client, volume, format, NewFile::create(file)?, bar).await?;
+    let new = NewFile::create(file)?;
+    let exported = export(client, volume, format, new.writer()?, bar).await?;
     new.keep()?;
     Ok(exported)
 }
 
-/// Writes what there is of a recording to `to`, and gives it back.
-async fn export<W: Write + Send + 'static>(
+/// Writes what there is of a recording to `to`.
+async fn export(
     client: &Client,
     volume: String,
     format: TraceFormat,
-    mut to: W,
+    to: impl Write + Send + 'static,
     bar: &ProgressBar,
-) -> Result<(Exported, W)> {
+) -> Result<Exported> {
     let recording = client.recording(&volume).await?;
     bar.set_length(recording.requests - recording.overwritten);
     let mut recorded = client.recorded(&volume).await?;
@@ -140,17 +141,16 @@ async fn export<W: Write + Send + 'static>(
     let host = volume.clone();
     let writing = tokio::task::spawn_blocking(move || {
         let requests = std::iter::from_fn(|| requests.blocking_recv().map(Ok::<Request, TraceError>));
-        let written = match format {
-            TraceFormat::Msr => write_msr(requests, &host, file_time(begin), &mut to),
-            TraceFormat::Blkparse => write_blkparse(requests, "kura", &mut to),
-        };
-        (written, to)
+        match format {
+            TraceFormat::Msr => write_msr(requests, &host, file_time(begin), to),
+            TraceFormat::Blkparse => write_blkparse(requests, "kura", to),
+        }
     });
     let overwritten = send(first, &mut recorded, sender, bar).await;
     bar.finish_and_clear();
-    let (written, to) = writing.await.context("the trace could not be written")?;
+    let written = writing.await.context("the trace could not be written")?;
     let (Written { requests, left_out }, overwritten) = (written?, overwritten?);
-    Ok((Exported { volume, format, requests, overwritten, left_out }, to))
+    Ok(Exported { volume, format, requests, overwritten, left_out })
 }
 
 /// Sends requests, the first at time 0, and returns how many are missing.

@@ -1,9 +1,12 @@
 //! Buckets, keys and objects on the command line, and what S3's clients see of them.
 
-use crate::harness::{Home, fails, ok};
+use crate::harness::{Home, eventually, fails, ok, tool};
 use crate::s3::{Key, client, url};
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
@@ -247,4 +250,62 @@ fn what_is_wrong_is_told_in_one_line() {
     assert!(told.contains("demo/a: exists already"), "{told}");
     assert_eq!(home.kura(&["object", "put", "demo", "large"]).status().unwrap().code(), Some(2));
     assert!(!home.path("file").exists(), "a file that could not be read leaves nothing");
+}
+
+/// A server that says to each request's head what `says` tells, and waits until its client goes.
+fn pretend(home: &Home, says: fn(&str) -> String) {
+    fs::create_dir(home.data()).expect("the data directory");
+    let listener = UnixListener::bind(home.data().join("admin.sock")).expect("a socket");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            std::thread::spawn(move || {
+                let mut head = [0; 4096];
+                let len = stream.read(&mut head).expect("a request");
+                stream.write_all(says(&String::from_utf8_lossy(&head[..len])).as_bytes()).expect("an answer");
+                while stream.read(&mut head).is_ok_and(|len| len > 0) {}
+            });
+        }
+    });
+}
+
+#[test]
+fn what_a_bucket_has_lost_is_told_although_it_stays() {
+    let home = Home::new();
+    pretend(&home, |request| {
+        let body =
+            |status: &str, body: &str| format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let object = |key: &str| {
+            serde_json::json!({
+                "bucket": "demo", "key": key, "version": "1", "size_bytes": 1, "modified_at": "2026-11-30T00:00:00Z",
+                "etag": "e", "latest": true, "delete_marker": false, "attributes": {}
+            })
+        };
+        if request.starts_with("GET ") {
+            body("200 OK", &serde_json::json!({ "objects": [object("a"), object("b")], "prefixes": [] }).to_string())
+        } else if request.contains("/objects/a?") {
+            body("200 OK", "")
+        } else {
+            // When the other one has gone.
+            std::thread::sleep(Duration::from_secs(1));
+            body("507 Full", r#"{"kind": "full", "error": "the pool is full"}"#)
+        }
+    });
+    let told = fails(&mut home.kura(&["bucket", "delete", "demo", "--force"]));
+    assert!(told.contains("bucket demo stays, but 1 of its versions are deleted: the pool is full"), "{told}");
+}
+
+#[test]
+fn a_read_that_is_interrupted_leaves_no_file() {
+    let home = Home::new();
+    // It never comes to the end of what it says.
+    pretend(&home, |_| "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf".to_owned());
+    let begun = || fs::read_dir(home.path("")).unwrap().count() > 1;
+    for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
+        let mut reading = home.kura(&["object", "get", "demo/a", "out"]).spawn().unwrap();
+        eventually(Duration::from_secs(30), "a part is there", begun);
+        ok(tool("kill").args([signal, &reading.id().to_string()]));
+        assert_eq!(reading.wait().unwrap().code(), Some(status));
+        assert!(!begun(), "only the data directory is left");
+    }
 }
