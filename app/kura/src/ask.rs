@@ -90,7 +90,7 @@ pub async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()>
                 return would_add(client, out, vec![new]).await;
             }
             let disk = patiently(out, "adding the disk", client.add_disk(&new)).await?;
-            let said = unlike_disks(client).await?;
+            let said = unlike_disks(client).await;
             out.show(&disk, |disk| said.into_iter().fold(added(disk), |text, said| format!("{text}\n{said}")))
         }
         DiskCommand::Remove { disk, no_wait, dry_run } => {
@@ -147,7 +147,7 @@ pub async fn grow(
         let left = || format!("{} of {all} disks were added before", new.len());
         new.push(if new.is_empty() { done? } else { done.with_context(left)? });
     }
-    let said = unlike_disks(client).await?;
+    let said = unlike_disks(client).await;
     out.show(new.as_slice(), |new| new.iter().map(added).chain(said).collect::<Vec<_>>().join("\n"))
 }
 
@@ -175,10 +175,10 @@ fn added(disk: &Disk) -> String {
     format!("disk {} ({}) adds {}", disk.id, disk.path, Size(disk.data_bytes))
 }
 
-/// What is to be said of the disks for data where they are not of one size.
-async fn unlike_disks(client: &Client) -> Result<Option<String>> {
-    let disks = client.disks().await?;
-    Ok(unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes)))
+/// What is to be said of the disks for data where they are not of one size. That nobody knows makes no deed undone.
+async fn unlike_disks(client: &Client) -> Option<String> {
+    let disks = client.disks().await.ok()?;
+    unlike(disks.iter().filter(|disk| disk.takes_data).map(|disk| disk.size_bytes))
 }
 
 async fn known_disk(client: &Client, id: u16) -> Result<Disk> {
@@ -243,6 +243,7 @@ struct Rebuilt {
 
 /// Marks a disk as failed, and waits for the rebuild where that is wanted.
 async fn fail(client: &Client, out: Out, id: u16, force: bool, wait: bool) -> Result<()> {
+    let before = known_disk(client, id).await?;
     let job = client.fail_disk(id, force).await?;
     if wait {
         let JobResult::Disk(disk) = job::result(client, out, &job).await? else { bail!(unlike_its_kind(&job)) };
@@ -251,7 +252,8 @@ async fn fail(client: &Client, out: Out, id: u16, force: bool, wait: bool) -> Re
             format!("disk {id} ({path}) is marked as failed, and what it held is on the others")
         });
     }
-    let failed = Deed { dry_run: false, of: Rebuilt { disk: known_disk(client, id).await?, job: job.id } };
+    let disk = known_disk(client, id).await.unwrap_or(before);
+    let failed = Deed { dry_run: false, of: Rebuilt { disk, job: job.id } };
     out.show(&failed, |Deed { of: Rebuilt { disk: Disk { path, .. }, job: follow }, .. }| {
         format!(
             "disk {id} ({path}) is marked as failed: what it held is rebuilt on the others; `kura job follow {follow}` shows \
