@@ -61,6 +61,17 @@ pub fn client(server: &ServerUri, token: Option<&Token>, ca: Option<&Path>) -> R
     Ok(Client::new(server.clone(), token.cloned(), tls::trusted(server, ca, "--ca")?))
 }
 
+/// Refuses a server that is named as another machine's, for what looks at the one it runs on.
+fn is_here(client: &Client) -> Result<()> {
+    match client.server() {
+        ServerUri::Http(authority) | ServerUri::Https(authority) if !is_this_machine(authority.host()) => {
+            let text = "is another machine, and this looks at the one that it runs on: run it there";
+            Err(Misuse(format!("--server {}: {text}", client.server())).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Common {
     /// How answers are shown.
     pub fn out(&self) -> Out {
@@ -82,6 +93,7 @@ pub async fn disk(client: &Client, out: Out, command: DiskCommand) -> Result<()>
     match command {
         DiskCommand::List => out.show(client.disks().await?.as_slice(), show::disks),
         DiskCommand::Identify { disk: id } => {
+            is_here(client)?;
             out.show(&identify::Identity::of(known_disk(client, id).await?), identify::text)
         }
         DiskCommand::Add { path, class, size, force, dry_run } => {

@@ -154,6 +154,11 @@ impl Client {
         Self { server, token, tls, patience: None, has_spoken: Arc::default() }
     }
 
+    /// Where the server is.
+    pub fn server(&self) -> &ServerUri {
+        &self.server
+    }
+
     /// True while the server has been asked, as far as that goes, and has answered nothing.
     pub fn owes_first_answer(&self) -> bool {
         !self.has_spoken.load(Ordering::Relaxed)
@@ -451,11 +456,6 @@ impl Client {
     }
 }
 
-/// Requests of a recording, as they come from the server.
-pub struct RecordedRequests {
-    client: Client,
-    lines: Lines,
-}
 /// An error, and what it came of.
 fn causes<'a>(
     error: &'a (dyn std::error::Error + 'static),
@@ -463,6 +463,11 @@ fn causes<'a>(
     std::iter::successors(Some(error), |cause| cause.source())
 }
 
+/// Requests of a recording, as they come from the server.
+pub struct RecordedRequests {
+    client: Client,
+    lines: Lines,
+}
 
 impl RecordedRequests {
     /// The next one; none at the end.

@@ -3,6 +3,8 @@
 //! A volume is asked over NBD and the object store over REST, by as many clients at once as is said, each with one request at a
 //! time. Unless a volume is named, both are measured on something that is made for it and deleted.
 
+use super::is_here;
+use super::object::empty;
 use crate::bar::Bar;
 use crate::cli::{BenchCommand, BenchLoad};
 use crate::misuse::Misuse;
@@ -73,6 +75,10 @@ fn text(rows: &[Row]) -> String {
 
 /// Carries a measurement out.
 pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<()> {
+    if let BenchCommand::Volume { .. } = command {
+        // Nobody but its own machine reaches a volume without TLS.
+        is_here(client)?;
+    }
     let rows = match command {
         BenchCommand::Volume { name: Some(name), block, load } => {
             client.volume(&name).await?;

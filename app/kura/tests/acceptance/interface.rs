@@ -245,6 +245,8 @@ fn a_command_that_could_never_be_right_has_a_status_of_its_own() {
         (&["object", "put", "demo/a", "-", "--metadata", "a b=1"], "--metadata <NAME=VALUE>"),
         (&["object", "put", "demo/a", "-", "--metadata", "a=b\nc"], "--metadata <NAME=VALUE>"),
         (&["object", "put", "demo/a", "-", "--content-type", "a\nb"], "--content-type <TYPE>"),
+        (&["bench", "volume", "--server", "http://192.0.2.1:7400"], "is another machine"),
+        (&["disk", "identify", "0", "--server", "http://192.0.2.1:7400"], "is another machine"),
         (&["volume"], "kura volume wants one of: create, delete, "),
         (&[], "kura wants one of: bench, bucket, "),
     ] {
