@@ -51,7 +51,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 /// The longest a stop may take; then it ends as a crash does, and the next start recovers.
 const STOP: Duration = Duration::from_secs(9);
 /// Two signals within this time ask for the same.
-const TWICE: Duration = Duration::from_millis(500);
+pub const TWICE: Duration = Duration::from_millis(500);
 /// Threads that the doors have at most, and that HTTP has.
 const DOOR_THREADS: usize = 4;
 /// Histograms are folded this often, so that they stay small when nobody scrapes.

@@ -8,6 +8,7 @@ use super::object::empty;
 use crate::bar::Bar;
 use crate::cli::{BenchCommand, BenchLoad};
 use crate::misuse::Misuse;
+use crate::serve::TWICE;
 use crate::show::{Out, table};
 use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +18,7 @@ use kura_admin::{Client, NewVolume, ObjectHead, Status};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -96,9 +98,10 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
             let mut interrupted = Interrupted::awaited()?;
             client.create_volume(&new).await?;
             let measuring = async { of_volume(&client.status().await?, out, &name, (block, &load), true).await };
-            let rows = interrupted.or(measuring).await;
+            let rows = interrupted.or(measuring, GOES).await;
             // What was made for it goes, also where it failed.
-            client.delete_volume(&name, true).await?;
+            let deleting = async { Ok(client.delete_volume(&name, true).await?) };
+            interrupted.or(deleting, &format!("volume {name} may be there still")).await?;
             rows?
         }
         BenchCommand::Object { size, load } => of_objects(client, out, size, &load).await?,
@@ -106,25 +109,38 @@ pub async fn bench(client: &Client, out: Out, command: BenchCommand) -> Result<(
     out.show(rows.as_slice(), text)
 }
 
-/// Ctrl-C and SIGTERM, which no longer end the process: what was made for a measurement is to go in any case.
+/// What is told of who has enough of a measurement.
+const GOES: &str = "what was made for the measurement is deleted";
+
+/// Ctrl-C and SIGTERM, which no longer end the process: what was made for a measurement is to go, unless one comes once more.
 ///
 /// Awaited before anything is made, so that neither comes between the making and the measuring.
 struct Interrupted {
     interrupt: Signal,
     terminate: Signal,
+    /// When one came last.
+    last: Option<Instant>,
 }
 
 impl Interrupted {
     fn awaited() -> Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, last: None })
     }
 
-    /// What `measuring` gives, unless either signal has come or comes meanwhile.
-    async fn or<T>(&mut self, measuring: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::select! {
-            measured = measuring => measured,
-            _ = self.interrupt.recv() => bail!("interrupted: what was made for the measurement is deleted"),
-            _ = self.terminate.recv() => bail!("ended: what was made for the measurement is deleted"),
+    /// What `work` gives, unless either signal has come or comes meanwhile; then `left` says what becomes of it.
+    async fn or<T>(&mut self, work: impl Future<Output = Result<T>>, left: &str) -> Result<T> {
+        let mut work = pin!(work);
+        loop {
+            let what = tokio::select! {
+                done = &mut work => return done,
+                _ = self.interrupt.recv() => "interrupted",
+                _ = self.terminate.recv() => "ended",
+            };
+            // Who ends a group of processes may tell each of them twice in one moment.
+            if self.last.replace(Instant::now()).is_none_or(|last| last.elapsed() >= TWICE) {
+                bail!("{what}: {left}");
+            }
         }
     }
 }
@@ -259,18 +275,13 @@ async fn of_objects(client: &Client, out: Out, size: Size, how: &BenchLoad) -> R
     let bucket = format!("bench-{}", std::process::id());
     let mut interrupted = Interrupted::awaited()?;
     client.create_bucket(&bucket).await?;
-    let measured = interrupted.or(on_bucket(client, out, &bucket, size.0 as usize, how)).await;
+    let measured = interrupted.or(on_bucket(client, out, &bucket, size.0 as usize, how), GOES).await;
     // What was made for it goes, also where it failed.
-    loop {
-        let page = client.objects(&bucket, &kura_admin::ObjectQuery::default()).await?;
-        if page.objects.is_empty() {
-            break;
-        }
-        for object in page.objects {
-            client.delete_object(&bucket, &object.key, None).await?;
-        }
-    }
-    client.delete_bucket(&bucket).await?;
+    let deleting = async {
+        empty(client, out, &bucket, false, &mut 0).await?;
+        Ok(client.delete_bucket(&bucket).await?)
+    };
+    interrupted.or(deleting, &format!("bucket {bucket} may be there still")).await?;
     measured
 }
 
