@@ -127,7 +127,7 @@ fn store_options(s3: &config::S3) -> Options {
 fn start(config: &Config, data: &DataDir, degraded: bool) -> Result<(Running, Book)> {
     let book = Book::open(data)?;
     if data.is_new() {
-        let planned = planned(data, &config.pool.disks);
+        let planned = planned(data.path(), &config.pool.disks);
         make_pool(&planned, (&config.pool).into(), false, data, &book)?;
     }
     let paths = book.candidates(&config.pool.disks);

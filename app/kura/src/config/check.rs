@@ -2,7 +2,8 @@
 
 use super::{Admin, Config, Disk, Finding, Listen, Nbd, Pool, Purpose, S3};
 use crate::serve::data::DataDir;
-use crate::serve::disks::{configured, default_disks, refuse_single_fast};
+use crate::serve::disks::{Planned, planned, refuse_single_fast};
+use crate::serve::node::{Shape, check_shape};
 use crate::size::Size;
 use crate::tls;
 use kura_admin::DiskClass;
@@ -51,6 +52,7 @@ impl Config {
         }
         self.check_data(&mut findings);
         self.nbd.check(&mut findings);
+        self.check_sockets(&mut findings);
         self.s3.check(&mut findings);
         self.admin.check(&mut findings);
         self.check_ports(&mut findings);
@@ -76,6 +78,15 @@ impl Config {
         findings.extend(wrong.map(|error| Finding::new("demo", self.demo.span(), error.to_string())));
     }
 
+    /// Nor are two at one socket.
+    fn check_sockets(&self, findings: &mut Vec<Finding>) {
+        let admin = real(&self.data.get_ref().join("admin.sock"));
+        if let Some(unix) = self.nbd.unix.as_ref().filter(|unix| real(unix.get_ref()) == admin) {
+            let text = format!("{} is where commands ask the server: name another path", unix.get_ref().display());
+            findings.push(Finding::new("nbd.unix", unix.span(), text));
+        }
+    }
+
     /// Two doors are not at one port of one address.
     fn check_ports(&self, findings: &mut Vec<Finding>) {
         let doors =
@@ -97,20 +108,19 @@ impl Config {
             let wrong = disk.not_usable(path.get_ref());
             findings.extend(wrong.map(|text| Finding::new("pool.disks", path.span(), text)));
         }
-        let planned = configured(&self.pool.disks);
+        let planned = planned(self.data.get_ref(), &self.pool.disks);
         let fast = self.pool.disks.iter().find(|disk| *disk.class.get_ref() == DiskClass::Fast);
         if let (false, Some(only)) = (self.tier.knows_single_disk(), fast) {
             let insist = "name it as tier.single_disk to have it serve reads, or say tier.policy = 'off'";
             let wrong = refuse_single_fast(&planned, insist).err();
             findings.extend(wrong.map(|error| Finding::new("pool.disks", only.class.span(), error.to_string())));
         }
-        let own = |name: String| self.data.get_ref().join("disks").join(name);
-        let paths: Vec<PathBuf> = if planned.is_empty() {
-            default_disks().map(|(name, ..)| own(name)).collect()
-        } else {
-            planned.into_iter().map(|disk| disk.path).collect()
-        };
+        let paths: Vec<_> = planned.iter().map(|disk| disk.path.clone()).collect();
         self.tier.check_single_disk(&paths, findings);
+        // Of what is wrong already this may be no more than another word.
+        if findings.is_empty() {
+            findings.extend(self.pool.check_fits(&planned).err());
+        }
     }
 }
 
@@ -240,6 +250,22 @@ impl Pool {
                 findings.push(Finding::new("pool.disks", size.span(), text));
             }
         }
+    }
+}
+
+impl Pool {
+    /// Refuses what the disks have no room for, at the key without which they have.
+    fn check_fits(&self, planned: &[Planned]) -> Result<(), Finding> {
+        let shape = Shape::from(self);
+        let Err(error) = check_shape(planned, shape) else { return Ok(()) };
+        let fits = |shape| check_shape(planned, shape).is_ok();
+        let journal_bytes = Shape::from(&Self::default()).journal_bytes;
+        let (key, span) = match &self.controllers {
+            Some(number) if fits(Shape { controllers: None, ..shape }) => ("pool.controllers", number.span()),
+            _ if fits(Shape { journal_bytes, ..shape }) => ("pool.journal", self.journal.span()),
+            _ => ("pool.disks", self.disks.first().map_or(0..0, |disk| disk.class.span())),
+        };
+        Err(Finding::new(key, span, error.to_string()))
     }
 }
 

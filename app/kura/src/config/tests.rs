@@ -10,14 +10,17 @@ static IDENTITY: LazyLock<[String; 3]> = LazyLock::new(|| {
     [cert.pem(), key.serialize_pem(), other.serialize_pem()]
 });
 
-/// Loads `text` as a file named `kura.toml` in a directory where `disk0` is a file, `cert.pem` and `key.pem` belong
+/// Loads `text` as a file named `kura.toml` in a directory where `disk0` and `disk2` are files of 1 GiB, `cert.pem` and `key.pem` belong
 /// together and `other.pem` is another key, and returns what is found wrong, with that directory written as `DIR`.
 fn found(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path().to_str().unwrap();
     let [cert, key, other] = &*IDENTITY;
-    for (name, content) in [("cert.pem", cert.as_str()), ("key.pem", key), ("other.pem", other), ("disk0", "")] {
+    for (name, content) in [("cert.pem", cert.as_str()), ("key.pem", key), ("other.pem", other)] {
         std::fs::write(directory.path().join(name), content).unwrap();
+    }
+    for name in ["disk0", "disk2"] {
+        std::fs::File::create(directory.path().join(name)).unwrap().set_len(1 << 30).unwrap();
     }
     let file = directory.path().join("kura.toml");
     std::fs::write(&file, text.replace("DIR", here)).unwrap();
@@ -76,6 +79,10 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
             "2:8: nbd.unix: there is no directory DIR/none: make it, or name another path",
         ),
         (
+            "data = 'DIR'\nnbd.unix = 'DIR/admin.sock'",
+            "2:12: nbd.unix: DIR/admin.sock is where commands ask the server: name another path",
+        ),
+        (
             "[nbd]\nlisten = '127.0.0.1:7'\n[s3]\nlisten = '127.0.0.1:7'",
             "4:10: s3.listen: 127.0.0.1:7 is nbd.listen already: choose another port, or 0",
         ),
@@ -85,17 +92,17 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
             "4:8: pool.disks[0].size: 0 is too small for an extent of 4M: give a larger size",
         ),
         (
-            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]",
+            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/disk2' }]",
             "2:20: pool.disks[0].class: DIR/disk0 is the only fast disk, and a fast tier on one disk takes no writes: \
              give a second fast disk, or name it as tier.single_disk to have it serve reads, or say tier.policy = 'off'",
         ),
         (
-            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]\n\
+            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/disk2' }]\n\
              [tier]\nsingle_disk = 'DIR/disk1'",
             "5:15: tier.single_disk: DIR/disk1 is not a disk of the pool: name the path of the only fast disk",
         ),
         (
-            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/cert.pem' }]\n\
+            "[pool]\ndisks = [{ class = 'fast', path = 'DIR/disk0' },\n{ class = 'slow', path = 'DIR/disk2' }]\n\
              [tier]\nsingle_disk = 'DIR/./disk0'",
             "",
         ),
@@ -261,6 +268,22 @@ fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_the_disks_have_no_room_for_is_told_at_the_key_that_asks_for_it() {
+    let disks = "disks = [{ class = 'slow', path = 'DIR/disk0' }, { class = 'slow', path = 'DIR/disk2' }]";
+    for (text, place) in [
+        ("[pool]\ncontrollers = 8".to_owned(), "2:15: pool.controllers: "),
+        ("[pool]\njournal = '1G'".to_owned(), "2:11: pool.journal: "),
+        (format!("[pool]\n{disks}\njournal = '512M'\ncontrollers = 2"), "3:11: pool.journal: "),
+        (format!("[pool]\n{disks}\njournal = '16M'\ncontrollers = 64"), "4:15: pool.controllers: "),
+        (format!("[pool]\n{disks}\njournal = '64M'\ncontrollers = 4"), ""),
+    ] {
+        let found = found(&text);
+        let is_told = found.contains(place) && found.contains("beside the journals of");
+        assert!(if place.is_empty() { found.is_empty() } else { is_told }, "{text}: {found}");
+    }
 }
 
 /// Its disks are its own by then: the list only says where to look.

@@ -39,17 +39,12 @@ pub struct Planned {
 }
 
 /// The disks a new pool is made of: those configured, or the default files in `data`.
-pub fn planned(data: &DataDir, configured: &[config::Disk]) -> Vec<Planned> {
+pub fn planned(data: &Path, configured: &[config::Disk]) -> Vec<Planned> {
     if configured.is_empty() {
         let file = |(name, class, size)| Planned { path: data.join("disks").join(name), class, size: Some(size) };
         return default_disks().map(file).collect();
     }
-    self::configured(configured)
-}
-
-/// The disks that are configured.
-pub fn configured(disks: &[config::Disk]) -> Vec<Planned> {
-    let planned = disks.iter().filter_map(|disk| {
+    let planned = configured.iter().filter_map(|disk| {
         let (path, class) = (disk.path()?, (*disk.class.get_ref()).into());
         // That of what is there already is the lab's.
         let size = disk.size().filter(|_| !path.exists());

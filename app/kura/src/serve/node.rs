@@ -129,8 +129,7 @@ fn members(
         let path = usable.path.to_str().with_context(|| format!("{}: not UTF-8", usable.path.display()))?.to_owned();
         members.push(NewMember { uuid: Uuid::new_v4(), path, class: disk.class, usable });
     }
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let spec = shape.spec(cores);
+    let spec = shape.spec(cores());
     let facts = members.iter().map(|NewMember { path, class, usable, .. }| DiskFacts {
         path,
         class: *class,
@@ -138,6 +137,22 @@ fn members(
     });
     check_fits(&facts.collect::<Vec<_>>(), &spec)?;
     Ok((members, spec))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Refuses a shape that such disks have no room for. Where the size of one is not known, something else is to be said of it.
+pub fn check_shape(planned: &[Planned], shape: Shape) -> kura_block::Result<()> {
+    let size_of = |disk: &Planned| {
+        let there = || kura_disk::probe(&disk.path).ok().map(|probe| probe.size_bytes);
+        Some((disk.path.display().to_string(), disk.class, disk.size.map(|size| size.0).or_else(there)?))
+    };
+    let Some(disks) = planned.iter().map(size_of).collect::<Option<Vec<_>>>() else { return Ok(()) };
+    let facts =
+        disks.iter().map(|(path, class, size_bytes)| DiskFacts { path, class: *class, size_bytes: *size_bytes });
+    check_fits(&facts.collect::<Vec<_>>(), &shape.spec(cores()))
 }
 
 /// True for a disk whose label names one of these pools.
