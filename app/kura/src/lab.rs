@@ -29,7 +29,7 @@ pub fn lab(command: LabCommand, out: Out) -> Result<ExitCode> {
         LabCommand::Replay(command) => return replay::replay(&command, out),
         LabCommand::Report { out: folder } => {
             let report = kura_experiments::report(&folder)?;
-            tell_left_out(&report);
+            tell_left_out(&report, out);
             out.show(&report, |report| format!("the report is {}", report.page.display()))?;
         }
     }
@@ -66,7 +66,7 @@ fn run(command: LabRun, out: Out) -> Result<()> {
     let report = kura_experiments::report(&options.setting.out);
     ran?;
     let report = report?;
-    tell_left_out(&report);
+    tell_left_out(&report, out);
     if let Out::Text = out {
         print(&format!("the report is {}", report.page.display()))?;
     }
@@ -78,14 +78,15 @@ fn run_and_show(experiments: &[&dyn Listed], options: &Options, out: Out) -> Res
         let outcome = outcome?;
         // To people, what has no criteria says nothing that is not in the report.
         if !(matches!(out, Out::Text) && outcome.criteria.is_empty()) {
-            out.show(&outcome, verdicts)?;
+            out.show_line(&outcome, verdicts)?;
         }
     }
     Ok(())
 }
 
-fn tell_left_out(report: &Report) {
-    for why in &report.left_out {
+/// Says what the report lacks, beside it; for programs it stands in the report.
+fn tell_left_out(report: &Report, out: Out) {
+    for why in report.left_out.iter().filter(|_| matches!(out, Out::Text)) {
         // The report is there all the same.
         let _ = writeln!(stderr(), "kura: not in the report: {why}");
     }

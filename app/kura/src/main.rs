@@ -59,7 +59,7 @@ fn carry_out(command: Command, common: &Common) -> Result<ExitCode> {
     let out = common.out();
     match command {
         // These have an exit status of their own.
-        Command::Serve(serve) => return serve::serve(serve),
+        Command::Serve(serve) => return serve::serve(serve, common.quiet),
         Command::Lab(command) => return lab::lab(command, out),
         Command::Replicate(command) => return replicate::replicate(command, common),
         Command::Check { tables, dry_run, no_wait } => {

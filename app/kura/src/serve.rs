@@ -60,8 +60,8 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const LATENCIES_S: [f64; 14] =
     [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 500e-3, 2.0];
 
-/// Serves until a signal says to stop.
-pub fn serve(serve: Serve) -> Result<ExitCode> {
+/// Serves until a signal says to stop; the terminal is told nothing where that is wanted.
+pub fn serve(serve: Serve, quiet: bool) -> Result<ExitCode> {
     let (file, degraded) = (serve.config.clone(), serve.degraded);
     let config = Config::load(file.as_deref(), serve.flags())?;
     logs::start(&config.log)?;
@@ -108,7 +108,7 @@ pub fn serve(serve: Serve) -> Result<ExitCode> {
         let keeper = Arc::new(Keeper::open(&data, running.node.clone())?);
         let warn_at = config.pool.warn_at_percent.into_inner();
         let balance = Duration::from_secs(config.pool.balance_s.into_inner());
-        let stores = Stores { book, schedules, keeper, objects, s3_failure, key, warn_at, balance };
+        let stores = Stores { book, schedules, keeper, objects, s3_failure, key, quiet, warn_at, balance };
         doors.serve(&data, running, stores, metrics, http.handle()).await
     });
     // What a device that hangs keeps from its end is not waited for.
@@ -178,6 +178,8 @@ struct Stores {
     s3_failure: Option<String>,
     /// A key that was made just now.
     key: Option<Arc<Key>>,
+    /// True where a start says nothing, but of such a key: nobody is told its secret again.
+    quiet: bool,
     /// Per cents of the pool's use from which on it warns.
     warn_at: Vec<u8>,
     /// How often controllers' work is looked at; zero is never.
@@ -218,7 +220,7 @@ impl Doors {
         http: &Handle,
     ) -> Result<ExitCode> {
         let mut signals = Signals::catch()?;
-        let Stores { book, schedules, keeper, objects, s3_failure, key, warn_at, balance } = stores;
+        let Stores { book, schedules, keeper, objects, s3_failure, key, quiet, warn_at, balance } = stores;
         let (pass, passed_percent) = watch::channel(None);
         let book = Arc::new(book);
         book.settle(&running.node.pool().await?)?;
@@ -258,7 +260,8 @@ impl Doors {
         doors.spawn(balance_work(running.node.clone(), balance, stopping.clone()));
         doors.spawn(space::watch_over(running.node.clone(), warn_at, pass, stopping.clone()));
         doors.spawn(carry_out(running.node.clone(), schedules, Arc::<Keeper>::clone(&keeper), stopping));
-        if !print_on(&format!("{greeting}\nready")).unwrap_or(false) {
+        let is_told = !quiet || key.is_some();
+        if is_told && !print_on(&format!("{greeting}\nready")).unwrap_or(false) {
             tracing::warn!("standard output cannot be written: what it was to say is lost");
             revoke_unseen(objects.as_deref(), key.as_deref()).await;
         }
