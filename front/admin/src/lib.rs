@@ -62,4 +62,4 @@ pub use server::{Access, Listener, serve};
 pub use snapshots::{
     ByteRange, ChangePage, KeptSchedule, NewClone, NewSnapshots, RollBack, Schedules, Snapshot, SnapshotSchedule,
 };
-pub use tier::{RegionHeat, TierChange, TierClass, TierMove, TierPin, TierRules, TierStatus, TierWhy, VolumeHeat};
+pub use tier::{RegionHeat, TierChange, TierMove, TierPin, TierRules, TierStatus, TierWhy, VolumeHeat};

@@ -1,30 +1,10 @@
 //! The tiers as they travel.
 
-use crate::Timestamp;
+use crate::{DiskClass, Timestamp};
 use kura_controller as engine;
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 use utoipa::ToSchema;
-
-/// A class of disks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum TierClass {
-    /// Few bytes, quick.
-    Fast,
-    /// Where everything has a place.
-    Slow,
-}
-
-impl TierClass {
-    /// Its name, as the API and the command line have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fast => "fast",
-            Self::Slow => "slow",
-        }
-    }
-}
 
 /// The tiers of the pool; sizes in bytes, counts since the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -72,7 +52,7 @@ pub struct TierStatus {
 pub struct TierRules {
     /// The tier that all of it is held in; absent: the policy decides.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pin: Option<TierClass>,
+    pub pin: Option<DiskClass>,
     /// Bytes of it that stay in the fast tier once they are there, the best ones.
     pub floor_bytes: u64,
     /// The most bytes of it in the fast tier; 0 is no limit.
@@ -130,7 +110,7 @@ pub struct TierMove {
     /// How much of it.
     pub len_bytes: u64,
     /// Where to.
-    pub to: TierClass,
+    pub to: DiskClass,
     /// Why, for people.
     pub reason: String,
     /// Why, for programs.
@@ -197,7 +177,7 @@ pub struct TierWhy {
     pub lies_in: Option<String>,
 }
 
-impl From<engine::Tier> for TierClass {
+impl From<engine::Tier> for DiskClass {
     fn from(tier: engine::Tier) -> Self {
         match tier {
             engine::Tier::Fast => Self::Fast,
@@ -235,8 +215,8 @@ impl From<engine::TierRules> for TierRules {
         let engine::TierRules { pin, floor_bytes, ceiling_bytes } = rules;
         let pin = match pin {
             engine::Pin::None => None,
-            engine::Pin::Fast => Some(TierClass::Fast),
-            engine::Pin::Slow => Some(TierClass::Slow),
+            engine::Pin::Fast => Some(DiskClass::Fast),
+            engine::Pin::Slow => Some(DiskClass::Slow),
         };
         Self { pin, floor_bytes, ceiling_bytes }
     }
