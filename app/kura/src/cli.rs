@@ -14,7 +14,7 @@ mod volume;
 pub use bench::{BenchCommand, BenchLoad};
 pub use job::JobCommand;
 pub use lab::{LabCommand, LabReplay, LabRun, ModelArg, Prefill, loads, ns};
-pub use object::{BucketCommand, Grant as ObjectGrant, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
+pub use object::{BucketCommand, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
 pub use pool::{Class, DiskArg, DiskCommand, PoolCommand, PoolCreate, PoolExport, PoolImport};
 pub use replicate::{Data as ReplicateData, How as ReplicateHow, ReplicateCommand, Run as ReplicateRun};
 pub use snapshot::{ScheduleCommand, SnapshotCommand};

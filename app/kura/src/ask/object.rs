@@ -3,7 +3,7 @@
 mod batch;
 
 use crate::bar::Bar;
-use crate::cli::{BucketCommand, Common, GrantArg, KeyCommand, ObjectCommand, ObjectGrant, ObjectName, PutArgs};
+use crate::cli::{BucketCommand, Common, GrantArg, KeyCommand, ObjectCommand, ObjectName, PutArgs};
 use crate::misuse::Misuse;
 use crate::new_file::{NewFile, unless_ended};
 use crate::show::{Out, table};
@@ -125,15 +125,8 @@ pub async fn key(client: &Client, common: &Common, command: KeyCommand) -> Resul
     let out = common.out();
     match command {
         KeyCommand::Create { name, buckets } => {
-            let grant = |arg: GrantArg| {
-                let grant = match arg.grant {
-                    ObjectGrant::Read => Grant::Read,
-                    ObjectGrant::Write => Grant::Write,
-                    ObjectGrant::ReadWrite => Grant::ReadWrite,
-                };
-                (arg.bucket, grant)
-            };
-            let new = NewKey { name, buckets: distinct("--bucket", buckets.into_iter().map(grant))? };
+            let grants = buckets.into_iter().map(|GrantArg { bucket, grant }| (bucket, grant));
+            let new = NewKey { name, buckets: distinct("--bucket", grants)? };
             // Nobody is told the secret again.
             common.loud().show(&client.create_key(&new).await?, |key| {
                 let secret = key.secret.as_deref().unwrap_or_default();

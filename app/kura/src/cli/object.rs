@@ -1,7 +1,8 @@
 //! The command line of buckets, access keys and objects.
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use hyper::header::{HeaderName, HeaderValue};
+use kura_admin::Grant;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -62,23 +63,17 @@ pub struct GrantArg {
     pub grant: Grant,
 }
 
-/// What a key may do in a bucket.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Grant {
-    /// List it, and read its objects
-    Read,
-    /// Store and delete objects
-    Write,
-    /// Both
-    ReadWrite,
-}
-
 impl FromStr for GrantArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (bucket, grant) = text.split_once('=').ok_or("say BUCKET=read, BUCKET=write or BUCKET=read-write")?;
-        let grant = Grant::from_str(grant, false).map_err(|_| format!("{grant:?} is not read, write or read-write"))?;
+        let grant = match grant {
+            "read" => Grant::Read,
+            "write" => Grant::Write,
+            "read-write" => Grant::ReadWrite,
+            _ => return Err(format!("{grant:?} is not read, write or read-write")),
+        };
         Ok(Self { bucket: bucket.to_owned(), grant })
     }
 }
