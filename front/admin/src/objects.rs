@@ -135,7 +135,6 @@ pub struct ObjectPage {
 
 /// What to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ObjectQuery {
     /// Only keys that begin with this.
     #[serde(default)]

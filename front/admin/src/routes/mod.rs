@@ -99,7 +99,6 @@ pub trait Disks: Send + Sync + 'static {
 
 /// Whether a request is only to be refused, where it would be, and not done.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Trial {
     #[serde(default)]
     dry_run: bool,
@@ -109,7 +108,6 @@ type IsTrial = std::result::Result<Query<Trial>, QueryRejection>;
 
 /// The same of what clients may hinder.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Removal {
     #[serde(default)]
     force: bool,

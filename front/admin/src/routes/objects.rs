@@ -28,7 +28,6 @@ type At = Result<Path<(String, String)>, PathRejection>;
 
 /// Which version of an object is meant.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Versioned {
     #[serde(default)]
     version: Option<String>,
@@ -36,7 +35,6 @@ pub(super) struct Versioned {
 
 /// What is read of an object.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     #[serde(default)]
     version: Option<String>,
@@ -48,7 +46,6 @@ pub(super) struct Wanted {
 
 /// Which version of an object is deleted.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Deletion {
     #[serde(default)]
     version: Option<String>,

@@ -127,7 +127,6 @@ pub(super) async fn promote(State(door): Shared, volume: Name) -> Result<Json<Re
 
 /// From which snapshot and offset on.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct From {
     #[serde(default)]
     since: Option<String>,

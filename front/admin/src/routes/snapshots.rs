@@ -59,7 +59,6 @@ fn of_objects<'a>(admin: &'a Admin, snapshot: &VolumeInfo) -> Option<&'a dyn Obj
 
 /// Which snapshots are listed.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Filter {
     volume: Option<String>,
 }
@@ -271,7 +270,6 @@ fn check_keys(admin: &Admin, snapshot: &str, volume: &str, force: bool) -> Resul
 
 /// What is compared with the snapshot, and from where on.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Comparison {
     to: String,
     #[serde(default)]

@@ -20,7 +20,6 @@ pub(super) async fn show(State(door): Shared) -> Result<Json<TierStatus>, Proble
 
 /// How many moves are asked for.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Newest {
     limit: Option<usize>,
 }
@@ -73,7 +72,6 @@ pub(super) async fn change_rules(
 
 /// Which region is asked about.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Place {
     #[serde(default)]
     offset_bytes: u64,
