@@ -14,7 +14,7 @@ use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
 use futures::future::try_join_all;
 use futures::{FutureExt, StreamExt, stream};
-use kura_admin::{Client, NewVolume, ObjectHead, Status};
+use kura_admin::{Client, ClientError, NewVolume, ObjectHead, ProblemKind, Status};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -278,8 +278,14 @@ async fn of_objects(client: &Client, out: Out, size: Size, how: &BenchLoad) -> R
     let measured = interrupted.or(on_bucket(client, out, &bucket, size.0 as usize, how), GOES).await;
     // What was made for it goes, also where it failed.
     let deleting = async {
-        empty(client, out, &bucket, false, &mut 0).await?;
-        Ok(client.delete_bucket(&bucket).await?)
+        loop {
+            empty(client, out, &bucket, false, &mut 0).await?;
+            match client.delete_bucket(&bucket).await {
+                // What was on its way when the measurement ended arrives behind.
+                Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::Busy => {}
+                deleted => return Ok(deleted?),
+            }
+        }
     };
     interrupted.or(deleting, &format!("bucket {bucket} may be there still")).await?;
     measured
