@@ -12,6 +12,8 @@ pub(crate) enum Event {
     Timer(usize),
     /// A device has served the operation in this slot.
     Device { disk: u32, slot: usize },
+    /// A device's stall may be over.
+    Wake { disk: u32 },
     /// A fault planned for this moment strikes.
     Fault { disk: u32, index: usize },
     /// The crash planned for this moment.
@@ -99,10 +101,10 @@ impl Agenda {
         None
     }
 
-    /// A power cut: nobody sleeps, no device works; what is planned stays planned. Returns the wakers to be dropped
-    /// outside.
+    /// A power cut: nobody sleeps, no device works; what is planned stays planned, and a stall goes on. Returns the wakers
+    /// to be dropped outside.
     pub(crate) fn clear(&mut self) -> Vec<Waker> {
-        self.heap.retain(|Reverse((_, _, event))| matches!(event, Event::Fault { .. } | Event::Crash));
+        self.heap.retain(|Reverse((_, _, event))| !matches!(event, Event::Timer(_) | Event::Device { .. }));
         self.cancelled = 0;
         std::mem::take(&mut self.timers).into_iter().filter_map(|(_, timer)| timer.waker).collect()
     }

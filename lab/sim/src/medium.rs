@@ -117,7 +117,7 @@ struct State {
     waiting: VecDeque<usize>,
     /// Operations in service.
     serving: usize,
-    /// Operations that could not end because the disk is stalled for ever.
+    /// Operations that could not end because the disk is stalled.
     stuck: Vec<usize>,
     busy_since_ns: u64,
     counters: Counters,
@@ -242,7 +242,14 @@ impl Medium {
         world.agenda.borrow_mut().enter(end_ns, Event::Device { disk: self.id, slot });
     }
 
+    /// Notes a fault that struck; a stall that ends wakes the disk then.
     fn log(&self, world: &World, (what, range): Struck) {
+        if let FaultKind::Stall { lasts } = what {
+            let until_ns = world.now_ns().saturating_add(crate::world::nanos(lasts));
+            if until_ns < u64::MAX {
+                world.agenda.borrow_mut().enter(until_ns, Event::Wake { disk: self.id });
+            }
+        }
         let at = Duration::from_nanos(world.now_ns());
         world.strikes.borrow_mut().push(Strike { at, disk: self.name.clone(), what, range });
     }
@@ -252,12 +259,7 @@ impl Medium {
         let state = &mut *self.state.borrow_mut();
         let now_ns = world.now_ns();
         if state.trouble.stalled_until_ns > now_ns {
-            match state.trouble.stalled_until_ns {
-                u64::MAX => state.stuck.push(slot),
-                until_ns => {
-                    world.agenda.borrow_mut().enter(until_ns, Event::Device { disk: self.id, slot });
-                }
-            }
+            state.stuck.push(slot);
             return None;
         }
         let op = &mut state.ops[slot];
@@ -415,8 +417,16 @@ impl Medium {
 
     /// The disk works again: what was stuck ends now.
     pub(crate) fn revive(&self, world: &World) {
+        self.state.borrow_mut().trouble.revive();
+        self.wake(world);
+    }
+
+    /// What is stuck ends now, unless the disk is stalled still.
+    pub(crate) fn wake(&self, world: &World) {
         let state = &mut *self.state.borrow_mut();
-        state.trouble.revive();
+        if state.trouble.stalled_until_ns > world.now_ns() {
+            return;
+        }
         for slot in std::mem::take(&mut state.stuck) {
             world.agenda.borrow_mut().enter(world.now_ns(), Event::Device { disk: self.id, slot });
         }

@@ -157,6 +157,10 @@ impl World {
         let waker = match event {
             Event::Timer(_) => waker,
             Event::Device { disk, slot } => self.medium(disk).finish(self, slot),
+            Event::Wake { disk } => {
+                self.medium(disk).wake(self);
+                None
+            }
             Event::Fault { disk, index } => {
                 self.medium(disk).time_has_come(self, index);
                 None

@@ -202,18 +202,31 @@ fn a_stalled_disk_ends_nothing_until_its_while_is_over() {
 }
 
 #[test]
-fn a_disk_stalled_for_ever_goes_on_when_revived() {
+fn a_stalled_disk_goes_on_when_revived() {
+    for lasts in [Duration::MAX, 5000 * MS] {
+        let (sim, disk) = filled(1);
+        disk.inject(FaultKind::Stall { lasts });
+        let (runtime, keeper) = (sim.runtime(), disk.clone());
+        let sleep = runtime.sleep(50 * MS);
+        runtime.spawn(Box::pin(async move {
+            sleep.await;
+            keeper.revive();
+        }));
+        let begin = sim.now();
+        read(&sim, &disk, 0).unwrap();
+        assert_eq!(sim.now().saturating_sub(begin), 50 * MS);
+    }
+}
+
+#[test]
+fn a_stall_outlasts_a_crash_and_ends_in_its_time() {
     let (sim, disk) = filled(1);
-    disk.inject(FaultKind::Stall { lasts: Duration::MAX });
-    let (runtime, keeper) = (sim.runtime(), disk.clone());
-    let sleep = runtime.sleep(50 * MS);
-    runtime.spawn(Box::pin(async move {
-        sleep.await;
-        keeper.revive();
-    }));
     let begin = sim.now();
+    disk.inject(FaultKind::Stall { lasts: 30 * MS });
+    sim.crash();
+    sim.set_plan(&FaultPlan::default());
     read(&sim, &disk, 0).unwrap();
-    assert_eq!(sim.now().saturating_sub(begin), 50 * MS);
+    assert_eq!(sim.now().saturating_sub(begin), 30 * MS);
 }
 
 #[test]
