@@ -126,7 +126,7 @@ pub struct PlanShape {
 }
 
 impl FaultKind {
-    /// Every kind; what lasts for a while lasts half a second.
+    /// Every kind; what lasts for a while lasts half a second, and a stall also longer than a disk is waited for.
     pub fn all() -> Vec<Self> {
         let lasts = Duration::from_millis(500);
         vec![
@@ -137,10 +137,12 @@ impl FaultKind {
             Self::FlushError,
             Self::ReadError(Place::Request),
             Self::ReadError(Place::AnyPage),
+            Self::ReadsFail { lasts },
             Self::BitRot(Place::Request, 1),
             Self::BitRot(Place::AnyPage, 100),
             Self::Slow { times: 20, lasts },
             Self::Stall { lasts },
+            Self::Stall { lasts: Duration::from_mins(1) },
             Self::Dead,
             Self::Full { lasts },
             Self::Refuses { lasts },

@@ -4,6 +4,7 @@ use crate::{
     Cache, CrashPoint, Discard, DiskSpec, Fault, FaultKind, FaultPlan, Outcome, Place, PlanShape, Sim, SimDisk, When,
 };
 use kura_block::{Block, Buf, Bufs, Kind, Result, Runtime};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -364,6 +365,28 @@ fn shape() -> PlanShape {
 }
 
 #[test]
+fn all_kinds_are_in_the_list_of_all() {
+    // A new kind gets the next number here, and its place in the list.
+    let number = |kind: FaultKind| match kind {
+        FaultKind::LostWrite => 0,
+        FaultKind::TornWrite => 1,
+        FaultKind::MisdirectedWrite => 2,
+        FaultKind::WriteError => 3,
+        FaultKind::FlushError => 4,
+        FaultKind::ReadError(_) => 5,
+        FaultKind::ReadsFail { .. } => 6,
+        FaultKind::BitRot(..) => 7,
+        FaultKind::Slow { .. } => 8,
+        FaultKind::Stall { .. } => 9,
+        FaultKind::Dead => 10,
+        FaultKind::Full { .. } => 11,
+        FaultKind::Refuses { .. } => 12,
+    };
+    let listed: BTreeSet<u32> = FaultKind::all().into_iter().map(number).collect();
+    assert!(listed.into_iter().eq(0..13));
+}
+
+#[test]
 fn a_random_plan_keeps_its_shape_and_uses_all_of_it() {
     let shape = shape();
     let plans: Vec<FaultPlan> =
@@ -415,7 +438,7 @@ fn busy_run(seed: u64) -> (u64, Vec<u64>, Duration, String) {
 
 #[test]
 fn one_seed_twice_is_the_same_run_and_two_seeds_are_not() {
-    let mut digests = std::collections::BTreeSet::new();
+    let mut digests = BTreeSet::new();
     for seed in 0..200 {
         let once = busy_run(seed);
         assert_eq!(once, busy_run(seed));
