@@ -1,6 +1,7 @@
 //! What a medium holds: bytes at rest, and above them the writes that a power cut may take back.
 
 use crate::pages::{Change, Pages, page_numbers};
+use crate::trouble::Fate;
 use kura_block::Bufs;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -219,10 +220,22 @@ impl Content {
         self.unshown = 0;
     }
 
-    /// The pieces of a write of `len` bytes that reach the medium when it is torn: a proper part where it has more
-    /// than one atom.
-    pub(crate) fn torn(&self, len: u64, rng: &mut ChaCha8Rng) -> Vec<Range<u64>> {
-        torn(len, self.atom_bytes, rng)
+    /// What reaches the medium of a change with this fate, piece by piece, and where.
+    pub(crate) fn landing(
+        &self,
+        (offset, change): (u64, &Change),
+        fate: Fate,
+        rng: &mut ChaCha8Rng,
+    ) -> Vec<(u64, Change)> {
+        let len = change.len();
+        let (offset, kept) = match fate {
+            Fate::Normal | Fate::ReadError | Fate::FlushError => (offset, whole(len)),
+            Fate::Misdirected(elsewhere) => (elsewhere, whole(len)),
+            Fate::Lost | Fate::Dead => (offset, vec![]),
+            Fate::Torn => (offset, torn(len, self.atom_bytes, rng)),
+            Fate::WriteError => (offset, Mood::Each.kept(len, self.atom_bytes, rng)),
+        };
+        kept.into_iter().map(|kept| (offset + kept.start, change.slice(kept))).collect()
     }
 }
 
@@ -266,10 +279,11 @@ impl Mood {
 }
 
 /// All of a write, as its pieces that reach the medium.
-pub(crate) fn whole(len: u64) -> Vec<Range<u64>> {
+fn whole(len: u64) -> Vec<Range<u64>> {
     std::iter::once(0..len).collect()
 }
 
+/// The pieces of a write that reach the medium when it is torn: a proper part where it has more than one atom.
 fn torn(len: u64, atom_bytes: u64, rng: &mut ChaCha8Rng) -> Vec<Range<u64>> {
     // Long ranges are torn in larger pieces, so that a power cut costs no time.
     let atom_bytes = atom_bytes * len.div_ceil(atom_bytes).div_ceil(2048).max(1);

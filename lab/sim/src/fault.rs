@@ -36,7 +36,7 @@ pub enum FaultKind {
     TornWrite,
     /// A write is acknowledged and lands at another place of the disk.
     MisdirectedWrite,
-    /// A write fails with `Kind::Device`; each of its atoms is old or new.
+    /// A write fails with `Kind::Device`; all of it has happened, or nothing, or each of its atoms is old or new.
     WriteError,
     /// A flush fails, and what it was to make durable is gone. Each opened device hears of it once, with `Kind::Full`, at its
     /// next flush: as with a kernel through whose cache writes go.
@@ -63,7 +63,8 @@ pub enum FaultKind {
         /// How long it lasts; `Duration::MAX` for ever.
         lasts: Duration,
     },
-    /// Every operation fails with `Kind::Device` from then on, until [`crate::SimDisk::revive`].
+    /// Every operation fails with `Kind::Device` from then on, until [`crate::SimDisk::revive`]; what was under way may have
+    /// happened, in part or whole.
     Dead,
     /// Writes to pages that hold nothing yet fail with `Kind::Full`.
     Full {

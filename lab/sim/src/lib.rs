@@ -33,13 +33,14 @@
 //!    not anyone still waits. There are no interrupts, buses or controllers above the device.
 //! 4. **A volatile cache decides what a crash leaves, not how long a write takes.** Writes, discards and zeroes
 //!    without FUA are acknowledged into it; a flush, FUA, or a full cache puts them to rest.
-//! 5. **A crash** drops every task. Each write that is not at rest (unflushed, or in flight) is kept, lost or torn
-//!    in atoms, by the seed: a prefix of it stays, or any part. Where writes overlap, each atom ends as one of them
-//!    or as it was. Now and then all are kept, or all lost. What is at rest stays. Time stands; the world goes on
-//!    with the next incarnation.
+//! 5. **A crash** drops every task. Each write, discard or zeroing that is not at rest (unflushed, or in flight) is kept,
+//!    lost or torn in atoms, by the seed: a prefix of it stays, or any part. Where writes overlap, each atom ends as one
+//!    of them or as it was. Now and then all are kept, or all lost. What is at rest stays. Time stands; the world goes
+//!    on with the next incarnation.
 //! 6. **Faults come from a [`FaultPlan`]**, each at an operation, at a time or by chance: writes lost, torn,
 //!    misdirected or refused; reads refused until rewritten; bits that rot at rest; a disk that is slow, stalled,
-//!    full or dead. Faults outlast crashes. Each that strikes is noted in [`Sim::strikes`].
+//!    full or dead. A write that fails, and what is under way as a disk dies, is kept, lost or
+//!    torn as in a crash. Faults outlast crashes. Each that strikes is noted in [`Sim::strikes`].
 //! 7. **Not simulated**: networks, processor time, several machines with crashes of their own, reordering by the
 //!    device's scheduler, wear, garbage collection in flash, zones and read-ahead of disks that turn.
 

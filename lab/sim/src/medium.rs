@@ -1,7 +1,7 @@
 //! A simulated device: its queue, its content, its troubles. It outlives the incarnations that use it.
 
 use crate::agenda::Event;
-use crate::content::{Content, whole};
+use crate::content::Content;
 use crate::disk::{Discard, DiskSpec};
 use crate::fault::{FaultKind, Strike, When};
 use crate::model::{Io, IoKind};
@@ -72,12 +72,13 @@ impl Request {
         matches!(self, Self::Write { fua: true, .. })
     }
 
-    /// What it writes, where it writes.
-    fn change(self) -> Option<Change> {
+    /// What it writes, at most.
+    fn change(self, discard: Discard) -> Option<Change> {
         match self {
             Self::Write { data, .. } => Some(Change::Data(data)),
             Self::WriteZeroes { len, .. } => Some(Change::Zeroes(len)),
-            Self::Read { .. } | Self::Flush | Self::Discard { .. } => None,
+            Self::Discard { len, .. } => (discard != Discard::Unsupported).then_some(Change::Zeroes(len)),
+            Self::Read { .. } | Self::Flush => None,
         }
     }
 }
@@ -167,7 +168,7 @@ impl Medium {
             fua,
             request: Some(request),
             mark: state.content.as_ref().map_or(0, Content::mark),
-            fate: Fate::Normal,
+            fate: if state.trouble.dead { Fate::Dead } else { Fate::Normal },
             since_ns: world.now_ns(),
             waker: Some(waker.clone()),
             answer: None,
@@ -219,7 +220,9 @@ impl Medium {
         let now_ns = world.now_ns();
         let op = &mut state.ops[slot];
         let mut struck = Vec::new();
-        op.fate = state.trouble.meet(&op.io, self.scene(now_ns, state.content.as_mut()), &mut struck);
+        let was_dead = state.trouble.dead;
+        let met = state.trouble.meet(&op.io, self.scene(now_ns, state.content.as_mut()), &mut struck);
+        op.fate = if was_dead { Fate::Dead } else { met };
         for strike in struck {
             self.log(world, strike);
         }
@@ -292,10 +295,14 @@ impl Medium {
     /// Does what the operation asks for.
     fn serve(&self, state: &mut State, now_ns: u64, request: Request, fate: Fate, mark: u64) -> Result<Bufs> {
         let name = &self.name;
-        if state.trouble.dead {
+        let Io { offset_bytes: offset, len_bytes: len, .. } = request.io();
+        if state.trouble.dead || fate == Fate::Dead {
+            let fua = request.fua();
+            if let Some(change) = request.change(self.discard) {
+                state.land((offset, change), fate.cut_short(), fua);
+            }
             return Err(Error::device(format!("disk {name}: dead")));
         }
-        let Io { offset_bytes: offset, len_bytes: len, .. } = request.io();
         if state.trouble.refuses(now_ns) && !matches!(request, Request::Flush) {
             return Err(Error::retry(format!("disk {name}: takes no request just now")));
         }
@@ -326,41 +333,22 @@ impl Medium {
                 self.give_back(state, offset, len);
                 Ok(Bufs::new())
             }
-            Request::Write { fua, .. } => self.store(state, now_ns, (offset, fua), request.change(), fate),
-            Request::WriteZeroes { .. } => self.store(state, now_ns, (offset, false), request.change(), fate),
+            Request::Write { .. } | Request::WriteZeroes { .. } => self.store(state, now_ns, request, fate),
         }
     }
 
-    fn store(
-        &self,
-        state: &mut State,
-        now_ns: u64,
-        at: (u64, bool),
-        change: Option<Change>,
-        fate: Fate,
-    ) -> Result<Bufs> {
-        let (offset, fua) = at;
-        let (Some(content), Some(change)) = (&mut state.content, change) else {
+    fn store(&self, state: &mut State, now_ns: u64, request: Request, fate: Fate) -> Result<Bufs> {
+        let (Io { offset_bytes: offset, len_bytes: len, .. }, fua) = (request.io(), request.fua());
+        let (Some(content), Some(change)) = (&state.content, request.change(self.discard)) else {
             return Ok(Bufs::new());
         };
-        let len = change.len();
         if state.trouble.is_full(now_ns) {
             let pages = crate::pages::page_numbers(offset, len);
             if (content.present(offset, len).len() as u64) < pages.end - pages.start {
                 return Err(Error::full(format!("disk {}: write of {offset}+{len}: no space left", self.name)));
             }
         }
-        let (offset, kept) = match fate {
-            Fate::Normal | Fate::ReadError | Fate::FlushError => (offset, whole(len)),
-            Fate::Lost => (offset, vec![]),
-            Fate::Torn | Fate::WriteError => (offset, content.torn(len, &mut state.rng)),
-            Fate::Misdirected(elsewhere) => (elsewhere, whole(len)),
-        };
-        for part in kept {
-            let at = offset + part.start;
-            state.trouble.rewritten(at, part.end - part.start);
-            content.put(at, change.slice(part), fua);
-        }
+        state.land((offset, change), fate, fua);
         if fate == Fate::WriteError {
             return Err(Error::device(format!("disk {}: write of {offset}+{len} failed", self.name)));
         }
@@ -443,23 +431,14 @@ impl Medium {
         state.waiting.clear();
         state.stuck.clear();
         let ops = std::mem::take(&mut state.ops);
+        let Some(content) = &mut state.content else { return };
         let mut in_flight = Vec::new();
         for (_, op) in ops {
-            let offset = match op.fate {
-                Fate::Lost => continue,
-                Fate::Misdirected(elsewhere) => elsewhere,
-                Fate::Normal | Fate::Torn | Fate::WriteError | Fate::ReadError | Fate::FlushError => op.io.offset_bytes,
-            };
-            if let Some(change) = op.request.and_then(Request::change) {
-                in_flight.push((offset, change));
+            if let Some(change) = op.request.and_then(|request| request.change(self.discard)) {
+                in_flight.extend(content.landing((op.io.offset_bytes, &change), op.fate, &mut state.rng));
             }
         }
-        if state.trouble.dead {
-            in_flight.clear();
-        }
-        if let Some(content) = &mut state.content {
-            content.power_cut(in_flight, &mut state.rng);
-        }
+        content.power_cut(in_flight, &mut state.rng);
     }
 
     pub(crate) fn counters(&self, world: &World) -> Counters {
@@ -494,6 +473,15 @@ impl Medium {
 }
 
 impl State {
+    /// Puts what this fate leaves of a change.
+    fn land(&mut self, (offset, change): (u64, Change), fate: Fate, fua: bool) {
+        let Some(content) = &mut self.content else { return };
+        for (offset, piece) in content.landing((offset, &change), fate, &mut self.rng) {
+            self.trouble.rewritten(offset, piece.len());
+            content.put(offset, piece, fua);
+        }
+    }
+
     fn count(&mut self, io: Io, failed: bool) {
         let counters = &mut self.counters;
         counters.queue -= 1;

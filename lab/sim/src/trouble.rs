@@ -21,6 +21,18 @@ pub(crate) enum Fate {
     WriteError,
     ReadError,
     FlushError,
+    /// The disk was dead already as it began.
+    Dead,
+}
+
+impl Fate {
+    /// What becomes of it when the disk dies meanwhile: a write may have happened, in part or whole.
+    pub(crate) fn cut_short(self) -> Self {
+        match self {
+            Self::Normal | Self::Torn | Self::WriteError | Self::ReadError | Self::FlushError => Self::WriteError,
+            Self::Lost | Self::Misdirected(_) | Self::Dead => self,
+        }
+    }
 }
 
 struct Armed {

@@ -258,6 +258,24 @@ fn a_write_in_flight_at_a_crash_is_there_or_not_or_torn() {
 }
 
 #[test]
+fn a_discard_in_flight_at_a_crash_happens_or_not_or_in_part() {
+    for (discard, ways) in [(Discard::Unsupported, 1), (Discard::Zeroes, 16), (Discard::Unspecified, 16)] {
+        let outcomes: BTreeSet<Vec<u32>> = (0..2000)
+            .map(|seed| {
+                let sim = Sim::new(seed);
+                let disk = sim.disk("d", spec(Cache::Off, discard));
+                let block = disk.open();
+                sim.block_on(block.write(0, bytes_of(1, 4), false)).unwrap();
+                sim.set_plan(&FaultPlan { crashes: vec![CrashPoint::Op(1)], ..FaultPlan::default() });
+                assert!(matches!(sim.run_until_crash_or(block.discard(0, 2048)), Outcome::Crashed));
+                sim.block_on(versions(&disk.open()))[..4].to_vec()
+            })
+            .collect();
+        assert_eq!(outcomes.len(), ways, "{discard:?}: {outcomes:?}");
+    }
+}
+
+#[test]
 fn overlapping_writes_in_flight_at_a_crash_have_no_order() {
     let last = |seed| {
         let sim = Sim::new(seed);

@@ -103,14 +103,32 @@ fn a_misdirected_write_lands_elsewhere() {
     }
 }
 
+/// Which of the sectors hold the write of 99, among `sectors` of them from the beginning.
+fn new_sectors(disk: &SimDisk, sectors: usize) -> Vec<bool> {
+    let bytes = disk.at_rest(0, sectors * 512);
+    let is_new = |sector: &[u8]| match sector[0] {
+        99 => true,
+        byte => byte != 1 && panic!("{byte}"),
+    };
+    assert!(bytes.chunks(512).all(|sector| sector.iter().all(|byte| *byte == sector[0])), "a sector is old or new");
+    bytes.chunks(512).map(is_new).collect()
+}
+
 #[test]
-fn a_write_error_fails_once_and_leaves_each_sector_old_or_new() {
-    let (sim, disk) = filled(1);
-    plan(&sim, When::Op(1), FaultKind::WriteError);
-    assert_eq!(write(&sim, &disk, 3, 99).unwrap_err().kind(), Kind::Device);
-    assert!(disk.at_rest(3 * 4096, PAGE).iter().all(|byte| [4, 99].contains(byte)));
-    write(&sim, &disk, 3, 98).unwrap();
-    assert_eq!(disk.at_rest(3 * 4096, PAGE), [98; PAGE]);
+fn a_write_error_fails_once_and_all_or_nothing_or_a_part_of_it_is_there() {
+    for (sectors, ways) in [(1, 2), (2, 4), (3, 8)] {
+        let left = |seed| {
+            let (sim, disk) = filled(seed);
+            plan(&sim, When::Op(1), FaultKind::WriteError);
+            let failed = sim.block_on(disk.open().write(0, Buf::copy_of(&[99; 512].repeat(sectors)).into(), false));
+            assert_eq!(failed.unwrap_err().kind(), Kind::Device);
+            let left = new_sectors(&disk, sectors);
+            write(&sim, &disk, 0, 98).unwrap();
+            assert_eq!(disk.at_rest(0, PAGE), [98; PAGE]);
+            left
+        };
+        assert_eq!((0..300).map(left).collect::<BTreeSet<_>>().len(), ways, "{sectors} sectors");
+    }
 }
 
 #[test]
@@ -235,6 +253,7 @@ fn a_dead_disk_fails_everything_and_comes_back_with_what_it_held() {
     let (sim, disk) = filled(1);
     plan(&sim, When::Op(2), FaultKind::Dead);
     write(&sim, &disk, 3, 99).unwrap();
+    assert!(read(&sim, &disk, 3).is_err());
     assert_eq!(write(&sim, &disk, 4, 99).unwrap_err().kind(), Kind::Device);
     assert_eq!(read(&sim, &disk, 3).unwrap_err().kind(), Kind::Device);
     assert_eq!(sim.block_on(disk.open().flush()).unwrap_err().kind(), Kind::Device);
@@ -245,20 +264,31 @@ fn a_dead_disk_fails_everything_and_comes_back_with_what_it_held() {
     assert_eq!(read(&sim, &disk, 4).unwrap(), [5; PAGE]);
 }
 
-#[test]
-fn what_was_in_flight_as_a_disk_died_never_happened() {
-    for seed in 0..20 {
-        let (sim, disk) = filled(seed);
-        sim.set_plan(&FaultPlan { faults: vec![], crashes: vec![CrashPoint::After(MS / 2)] });
-        let (block, dying) = (disk.open(), disk.clone());
-        let outcome = sim.run_until_crash_or(async move {
-            let mut write = block.write(0, of(99), false);
-            assert!(futures::poll!(&mut write).is_pending());
+/// Writes sectors to a disk that dies before (`is_first`) or while it does, and whose power goes then or after the answer.
+fn left_by_a_death(seed: u64, is_first: bool, crash: Duration) -> Vec<bool> {
+    let (sim, disk) = filled(seed);
+    sim.set_plan(&FaultPlan { faults: vec![], crashes: vec![CrashPoint::After(crash)] });
+    let (block, dying, runtime) = (disk.open(), disk.clone(), sim.runtime());
+    let outcome = sim.run_until_crash_or(async move {
+        let mut write = block.write(0, Buf::copy_of(&[99; 1536]).into(), false);
+        if is_first {
             dying.inject(FaultKind::Dead);
-            write.await
-        });
-        assert!(matches!(outcome, Outcome::Crashed));
-        assert!(changed(&disk).is_empty());
+        }
+        assert!(futures::poll!(&mut write).is_pending());
+        dying.inject(FaultKind::Dead);
+        assert_eq!(write.await.unwrap_err().kind(), Kind::Device);
+        runtime.sleep(9 * MS).await;
+    });
+    assert_eq!(outcome, Outcome::Crashed);
+    new_sectors(&disk, 3)
+}
+
+#[test]
+fn what_was_in_flight_as_a_disk_died_is_there_or_not_or_torn() {
+    for crash in [MS / 2, 5 * MS] {
+        let ways: BTreeSet<_> = (0..300).map(|seed| left_by_a_death(seed, false, crash)).collect();
+        assert_eq!(ways.len(), 8, "{crash:?}");
+        assert!((0..50).all(|seed| left_by_a_death(seed, true, crash) == [false; 3]), "a dead disk takes nothing");
     }
 }
 
