@@ -27,8 +27,8 @@ export function showToken(token) {
 /** True where a token has been given. */
 export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
 
-/** What the server has at this path: an object where it answers with JSON, else text. */
-export const get = at => ask('GET', at, undefined, AbortSignal.timeout(PATIENCE_MS));
+/** What the server has at this path: an object where it answers with JSON, else text. `signal` ends the asking. */
+export const get = (at, signal) => ask('GET', at, undefined, AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]));
 
 /** Has the server change something; answers with what it says of that. */
 export const change = (method, at, body) => ask(method, at, body);

@@ -2,7 +2,7 @@
 
 /** How far back the charts go, in seconds. */
 export const SPAN_S = 600;
-/** Looks closer than this tell no rate; between those that are further apart nobody looked. */
+/** Looks closer than this tell no rate; between those that are further apart, twice as far as a slow server sets them, nobody looked. */
 const [LEAST_S, GAP_S] = [1, 60];
 
 const LATENCY = /^kura_nbd_latency_seconds_bucket\{command="(read|write)",le="([^"]+)"\} (\d+)/gm;

@@ -4,8 +4,8 @@ import { Refusal, get } from './api.js';
 import { History } from './history.js';
 
 const EVERY_MS = 2000;
-/** So many times as long as a round took, the next one is waited for. */
-const SHARE = 9;
+/** So many times as long as a round took, the next one is waited for, but no longer than this. */
+const [SHARE, MOST_MS] = [9, 15_000];
 
 /** Where a page's words for what it needs are in the API. */
 const RESOURCES = {
@@ -25,7 +25,7 @@ export class Store {
   refusal = null;
   history = new History();
   #needs = [];
-  #round = 0;
+  #asking = new AbortController();
   #timer;
 
   constructor(changed) {
@@ -40,17 +40,19 @@ export class Store {
     this.refresh();
   }
 
-  /** Asks now, and again and again; an answer that comes after a later round has begun is dropped. */
+  /** Asks now, and again and again; a round that is still under way ends without an answer. */
   async refresh() {
     clearTimeout(this.#timer);
     if (document.hidden) return;
-    this.#round += 1;
-    const [round, begun, names] = [this.#round, performance.now(), [...ALWAYS, ...this.#needs]];
-    const answers = await Promise.all(names.map(name => get(RESOURCES[name] ?? name).catch(refusal => refusal)));
-    if (round !== this.#round) return;
-    // Whoever looks at a large pool is not to keep it busy.
-    this.#timer = setTimeout(() => this.refresh(), Math.max(EVERY_MS, SHARE * (performance.now() - begun)));
+    this.#asking.abort();
+    this.#asking = new AbortController();
+    const [{ signal }, begun, names] = [this.#asking, performance.now(), [...ALWAYS, ...this.#needs]];
+    const answers = await Promise.all(names.map(name => get(RESOURCES[name] ?? name, signal).catch(refusal => refusal)));
+    if (signal.aborted) return;
     this.#take(names, answers);
+    // Whoever looks at a large pool is not to keep it busy; a server that says nothing has nothing to do.
+    const share_ms = this.refusal ? 0 : SHARE * (performance.now() - begun);
+    this.#timer = setTimeout(() => this.refresh(), Math.min(MOST_MS, Math.max(EVERY_MS, share_ms)));
     this.changed();
   }
 

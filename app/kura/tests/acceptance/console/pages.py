@@ -164,6 +164,37 @@ def copies(browser):
     browser.says("off-site", "/copy", "24 h", "2 days", "No volume here is a copy.")
 
 
+# The status comes late, or is refused, or does not come. Notes what the page waits for, and why it asks no longer.
+SLOW = """
+    const [ask, wait] = [window.fetch, window.setTimeout];
+    Object.assign(window, { waits: [], ends: [] });
+    window.setTimeout = (act, ms) => { window.waits.push(ms); return wait(act, ms); };
+    window.fetch = (at, how) => new Promise((tell, refuse) => {
+        if (at !== '/api/v1/status') tell(ask(at, how));
+        else if (window.isStuck) how.signal.addEventListener('abort', () => { window.ends.push(how.signal.reason.name); refuse(); });
+        else wait(() => window.isRefused ? refuse() : tell(ask(at, how)), window.isRefused ? 700 : 1800);
+    });
+"""
+
+
+def slow(browser):
+    browser.open("#/disks")
+    browser.driver.execute_script(SLOW)
+    window = lambda name: browser.driver.execute_script(f"return window.{name}")
+    browser.go("Volumes")
+    browser.until("a wait after a slow answer", lambda: 15000 in window("waits"))
+    browser.driver.execute_script("window.isRefused = true")
+    browser.all("nav a")[0].click()
+    browser.says("the server does not answer")
+    assert 2000 in window("waits"), window("waits")
+    browser.driver.execute_script("window.isStuck = true")
+    for title in ["Objects", "Volumes"]:
+        browser.until(title, lambda: [link for link in browser.all("nav a") if link.text == title])[0].click()
+    browser.until("the end of a round that another page cuts short", lambda: window("ends"))
+    assert set(window("ends")) == {"AbortError"}, window("ends")
+    browser.driver.refresh()
+
+
 with Browser() as browser:
     overview(browser)
     volumes(browser)
@@ -171,6 +202,7 @@ with Browser() as browser:
     jobs(browser)
     objects(browser)
     copies(browser)
+    slow(browser)
     # An address that names nothing shows the beginning.
     browser.open("#/nowhere/at/all")
     browser.says("Overview", "Served by the fast tier")
