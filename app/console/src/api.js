@@ -57,3 +57,6 @@ async function ask(method, at, body, signal) {
 
 const SILENCE = { error: 'the server does not answer', remedy: 'see whether `kura serve` runs, and what it logs' };
 const CUT_OFF = { error: 'the connection broke off before the answer came', remedy: 'it may have been done all the same: look before you ask again' };
+
+/** What there is to say of a change whose answer is waited for no longer. */
+export const UNANSWERED = new Refusal(0, { ...CUT_OFF, error: 'the server has not answered yet' });

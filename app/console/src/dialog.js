@@ -1,6 +1,7 @@
 // Asks for what a change takes, has the server make it, and says why it would not.
 
 import { Component } from '../vendor/preact.mjs';
+import { UNANSWERED } from './api.js';
 import { html } from './html.js';
 import { Refused } from './parts.js';
 
@@ -8,7 +9,7 @@ import { Refused } from './parts.js';
  * A dialog of `question`:
  * `title`, `text` (what will happen), `fields`, `verb` (what the button says), `isGrave` (something is lost), and `act`, which
  * is given the fields' values by name and answers when it is done. While it is at work the dialog stays, for what comes of it is to be
- * seen. `told` makes text of its answer where somebody has to read it, such as a secret. `trial`, where there is one, asks the server
+ * seen; who waits no longer reads that it may be done all the same, and may close it then. `told` makes text of its answer where somebody has to read it, such as a secret. `trial`, where there is one, asks the server
  * whether it would refuse, so that whoever asks knows before.
  * A field is `{ name, label, type, value, options, hint, isOptional }`; `type` is one of HTML's inputs, `select` or `lines`.
  */
@@ -35,10 +36,22 @@ export class Dialog extends Component {
     }
   }
 
+  /** Closes the dialog, or ends the waiting for what is at work. */
+  leave() {
+    if (!this.state.isBusy) return this.props.close();
+    this.setState({ isBusy: false, refusal: UNANSWERED });
+  }
+
+  /** Escape is a way to leave, too. */
+  cancel(event) {
+    event.preventDefault();
+    this.leave();
+  }
+
   render({ question, close }, { refusal, isBusy, answer }) {
     const { title, text, fields = [], verb, isGrave } = question;
     return html`
-      <dialog onCancel=${event => isBusy && event.preventDefault()} onClose=${close} aria-label=${title} ref=${dialog => { this.dialog = dialog; }}>
+      <dialog onCancel=${event => this.cancel(event)} onClose=${close} aria-label=${title} ref=${dialog => { this.dialog = dialog; }}>
         <form onSubmit=${event => this.submit(event)}>
           <h2>${title}</h2>
           ${text && html`<p>${text}</p>`}
@@ -46,7 +59,7 @@ export class Dialog extends Component {
           ${refusal && html`<${Refused} by=${refusal}/>`}
           ${answer && html`<pre>${answer}</pre>`}
           <footer>
-            <button type="button" disabled=${isBusy} onClick=${close}>${answer ? 'Close' : 'Cancel'}</button>
+            <button type="button" onClick=${() => this.leave()}>${answer ? 'Close' : 'Cancel'}</button>
             ${!answer && html`<button class=${isGrave ? 'grave' : 'main'} disabled=${isBusy}>${isBusy ? 'At work …' : verb}</button>`}
           </footer>
         </form>

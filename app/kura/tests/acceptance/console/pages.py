@@ -164,6 +164,19 @@ def copies(browser):
     browser.says("off-site", "/copy", "24 h", "2 days", "No volume here is a copy.")
 
 
+def unanswered(browser):
+    """A change whose answer does not come is left, and says so."""
+    browser.go("Volumes")
+    browser.driver.execute_script("window.ask = window.fetch; window.fetch = (at, how) => how.method === 'GET' ? ask(at, how) : new Promise(() => {})")
+    browser.press("New volume …")
+    browser.fill(name="late", size="64M")
+    browser.press("Make it")
+    browser.says("At work …")
+    browser.press("Cancel")
+    browser.warned("it may have been done all the same")
+    browser.driver.execute_script("window.fetch = window.ask")
+
+
 # The status comes late, or is refused, or does not come. Notes what the page waits for, and why it asks no longer.
 SLOW = """
     const [ask, wait] = [window.fetch, window.setTimeout];
@@ -202,6 +215,7 @@ with Browser() as browser:
     jobs(browser)
     objects(browser)
     copies(browser)
+    unanswered(browser)
     slow(browser)
     # An address that names nothing shows the beginning.
     browser.open("#/nowhere/at/all")
