@@ -39,8 +39,8 @@ pub const CACHE: &str = "lru-cache";
 pub const WORTH: &str = "worth";
 pub const WORTH_ALONE: &str = "worth-without-write-buffer";
 
-/// kura's policy, as a pool has it and with what every other policy has: what is the policy's part of a gain is seen in the
-/// second one.
+/// kura's policy, as a pool has it, and with the buffer that every other policy has: the difference is the write buffer's part of a
+/// gain.
 pub const OURS: [&str; 2] = [WORTH, WORTH_ALONE];
 
 /// Names and titles, in the order of tables and legends.
@@ -108,7 +108,7 @@ impl Scene {
     }
 }
 
-/// A driver of the others' kind under kura's policy.
+/// A driver of the others' kind under kura's policy, which copies down what was written since, as a pool does.
 fn worth(others: TieredSpec) -> TieredSpec {
     TieredSpec { settings: Settings::Worth(WorthSettings::default()), only_dirty: true, ..others }
 }
