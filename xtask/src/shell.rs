@@ -1,6 +1,7 @@
 //! Running other programs: what ran is on the screen, and a failure says which program and how it ended.
 
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,10 +19,17 @@ pub fn target(folder: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// The PATH, and where Debian keeps an administrator's programs, which is on root's PATH only after a login as root.
+pub fn path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    std::env::join_paths(folders).unwrap_or(path)
+}
+
 /// A command in the root of the checkout, with these arguments.
 pub fn command<S: AsRef<std::ffi::OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(program);
-    command.args(args).current_dir(root());
+    command.args(args).current_dir(root()).env("PATH", path());
     command
 }
 
@@ -62,12 +70,9 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// True when the program is on the PATH or where Debian keeps an administrator's programs.
+/// True when a command finds the program.
 pub fn has_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.extend(["/usr/sbin".into(), "/sbin".into()]);
-    folders.iter().any(|folder| folder.join(name).is_file())
+    std::env::split_paths(&path()).any(|folder| folder.join(name).is_file())
 }
 
 /// True when we may install packages and mount file systems.
@@ -90,4 +95,13 @@ fn line(command: &Command) -> String {
 
 fn could_not_run(command: &Command) -> String {
     format!("{}: cannot be run; `cargo xtask test` as root installs what the tests use", line(command))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_command_finds_an_administrators_programs() {
+        let told = super::output(&mut super::command("sh", ["-c", "echo $PATH"])).unwrap();
+        assert!(told.trim().ends_with("/usr/sbin:/sbin"), "{told}");
+    }
 }
