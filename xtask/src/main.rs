@@ -51,15 +51,12 @@ fn main() -> ExitCode {
 
 fn run(habit: &Habit) -> anyhow::Result<()> {
     match habit {
-        Habit::Test(args) => test::run(args),
+        Habit::Test(args) => test::run(args, Vec::new()),
         Habit::Setup => test::setup(),
         Habit::Bench(args) => bench::run(args),
         Habit::TpccTrace(args) => tpcc::run(args),
         Habit::Figures(args) => figures::run(args),
-        Habit::Lint => lint::run(),
-        Habit::Ci => {
-            lint::run()?;
-            test::run(&test::Args::default())
-        }
+        Habit::Lint => lint::run().map(drop),
+        Habit::Ci => test::run(&test::Args::default(), lint::run()?),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::shell::tests;
 use crate::{figures, needs, shell, suites, tpcc};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ pub struct Args {
     quick: bool,
 }
 
-/// Runs the tests, each group after what is faster than it.
-pub fn run(args: &Args) -> Result<()> {
+/// Runs the tests, each group after what is faster than it. What was left out, before this too, is in the last line.
+pub fn run(args: &Args, mut left_out: Vec<&'static str>) -> Result<()> {
     if !args.quick && !shell::is_root() {
         bail!(
             "the full test mounts file systems on loop devices: run it as root, or give --quick for what needs no root"
@@ -38,16 +38,32 @@ pub fn run(args: &Args) -> Result<()> {
     })?;
     if !args.quick {
         group("what wants root", || {
-            shell::run(&mut tests(["--lib", "--test", "needs_root", "--", "--ignored", "--test-threads=1"]))
+            let ignored = ["--lib", "--test", "needs_root", "--", "--ignored", "--test-threads=1"];
+            ensure_some(&ignored)?;
+            shell::run(&mut tests(ignored))
         })?;
         group("many seeds of crashes and faults", || shell::run(tests(["--test", MODEL]).env("KURA_SEEDS", SEEDS)))?;
         group("the binary under real clients", || shell::run(at_once(&mut tests(["--test", ACCEPTANCE]))))?;
-        group("real traces, replayed", || traces(std::env::var_os(TRACES).map(PathBuf::from)))?;
+        group("real traces, replayed", || {
+            left_out.extend(traces(std::env::var_os(TRACES).map(PathBuf::from))?);
+            Ok(())
+        })?;
         let out = tempfile::tempdir()?;
         group("a database on a volume, traced", || tpcc::run(&tpcc::Args::quick(out.path().to_path_buf())))?;
         group("its figures as pictures", || figures::test(&out.path().join(tpcc::REPORT)))?;
     }
-    println!("all tests passed in {}", shell::elapsed(start.elapsed()));
+    print!("all tests passed in {}", shell::elapsed(start.elapsed()));
+    for what in left_out {
+        print!("; NOT DONE: {what}");
+    }
+    println!();
+    Ok(())
+}
+
+/// A filter that no test matches would pass.
+fn ensure_some(what: &[&str]) -> Result<()> {
+    let list = shell::output(&mut tests(what.iter().copied().chain(["--list"])))?;
+    ensure!(list.lines().any(|line| line.ends_with(": test")), "no test matches {}", what.join(" "));
     Ok(())
 }
 
@@ -66,17 +82,19 @@ pub fn traces_beside() -> Option<PathBuf> {
     Some(shell::root().join("../shared/traces")).filter(|beside| beside.is_dir())
 }
 
-/// Replays the traces of a folder, if there is one: the project has none of its own.
-fn traces(given: Option<PathBuf>) -> Result<()> {
+/// Replays the traces of a folder, if there is one: the project has none of its own. Returns what was left out.
+fn traces(given: Option<PathBuf>) -> Result<Option<&'static str>> {
     let Some(folder) = given.or_else(traces_beside) else {
         println!(
             "left out: there are no traces. {TRACES}=DIR names a folder of them, with a README.md that states what each is like"
         );
-        return Ok(());
+        return Ok(Some("real traces, replayed"));
     };
     let folder = folder.canonicalize().with_context(|| format!("{TRACES}: {}", folder.display()))?;
     let test = ["--test", ACCEPTANCE, "--", "--ignored", "--nocapture", "lab_traces::"];
-    shell::run(tests(test).env(TRACES, folder))
+    ensure_some(&test)?;
+    shell::run(tests(test).env(TRACES, folder))?;
+    Ok(None)
 }
 
 /// Whole nodes against a plain model, with random work, crashes and faults; and how many seeds of it are run.
