@@ -124,9 +124,8 @@ fn measure(work: &Work, rate: Option<u32>, args: &Args, kura: &Kura, volumes: &[
     let before_us = server.cpu_us()?;
     let targets: Vec<_> = volumes.iter().map(|side| side.target.clone()).collect();
     let figures = fio::run_together(work, &targets, args.size << 20, args.seconds, rate)?;
-    let after_us = server.cpu_us()?;
     server.settle()?;
-    Ok(Sample { figures, cpu_us: Some((after_us - before_us) / figures.ios) })
+    Ok(Sample { figures, cpu_us: Some((server.cpu_us()? - before_us) / figures.ios) })
 }
 
 fn judge(samples: &Samples, work: &'static str) -> Option<Verdict> {

@@ -56,14 +56,14 @@ impl Side {
         Ok(Self { name, target: uri("", socket), server: Some(server.into()) })
     }
 
-    /// Does `work` once, for so many seconds unless it ends by itself, and leaves the machine as quiet as it was.
+    /// Does `work` once, for so many seconds unless it ends by itself, and leaves the machine as quiet as it was. What the server
+    /// puts off is in its CPU time.
     pub fn measure(&self, work: &Work, size_bytes: u64, seconds: u32) -> Result<Sample> {
         let cpu_us = || self.server.as_ref().map(|server| server.cpu_us()).transpose();
         let before_us = cpu_us()?;
         let figures = run(work, &self.target, size_bytes, seconds)?;
-        let after_us = cpu_us()?;
-        let cpu_us = before_us.zip(after_us).map(|(before, after)| (after - before) / figures.ios);
         self.settle()?;
+        let cpu_us = before_us.zip(cpu_us()?).map(|(before, after)| (after - before) / figures.ios);
         Ok(Sample { figures, cpu_us })
     }
 
