@@ -94,7 +94,7 @@ impl Aim {
             }
             Self::Keep { work, of, ours, factor } => {
                 let (now, then) = (samples.median(work, ours)?.figures.iops, samples.median(of, ours)?.figures.iops);
-                let aim = format!("{work}: {ours} at least {factor} x {of}");
+                let aim = format!("{work}: {ours} at least {} x {of}", (factor * 100.0).round() / 100.0);
                 Some(Verdict { aim, ours: format!("{:.2} x", now / then), holds: now >= factor * then })
             }
             Self::Spend { work, ours, cpu_us } => {
