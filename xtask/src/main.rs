@@ -3,6 +3,7 @@
 
 mod bench;
 mod figures;
+mod janitor;
 mod lint;
 mod needs;
 mod shell;

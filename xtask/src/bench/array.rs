@@ -2,6 +2,7 @@
 //! system: whole, with a disk away, and how long that takes to be rebuilt.
 
 use super::fio::{Access, Target, Work, fill};
+use super::image::Mounted;
 use super::kura::Kura;
 use super::machine;
 use super::report::{self, Aim, Samples};
@@ -93,7 +94,7 @@ pub fn run(args: &Args) -> Result<()> {
             samples.add(work.name, array.side.name, array.side.measure(work, size_bytes, args.seconds)?);
         }
     }
-    for array in &arrays {
+    for array in &mut arrays {
         let begun = Instant::now();
         array.rebuild(disk_bytes)?;
         rebuilds.insert(array.side.name, begun.elapsed().as_secs_f64());
@@ -156,8 +157,8 @@ impl Array {
     }
 
     /// Replaces a disk by a sparse file; returns when all is there twice again.
-    fn rebuild(&self, disk_bytes: u64) -> Result<()> {
-        match &self.kind {
+    fn rebuild(&mut self, disk_bytes: u64) -> Result<()> {
+        match &mut self.kind {
             Kind::Kura { kura, spare } => {
                 let (id, size) = (FAILS.to_string(), disk_bytes.to_string());
                 kura.ask(&["disk", "add", &spare.display().to_string(), "--class", "slow", "--size", &size])?;
@@ -168,59 +169,36 @@ impl Array {
     }
 }
 
-/// A Btrfs over loop devices, unmounted and detached when dropped.
+/// A Btrfs over loop devices.
 struct Btrfs {
     folder: PathBuf,
-    devices: Vec<String>,
+    mounted: Mounted,
 }
 
 impl Btrfs {
     fn make(folder: &Path, name: &'static str, profile: &str, disk_bytes: u64) -> Result<Array> {
-        std::fs::create_dir_all(folder.join("mnt"))?;
-        let mut btrfs = Self { folder: folder.to_owned(), devices: Vec::new() };
+        let at = folder.join("mnt");
+        std::fs::create_dir_all(&at)?;
+        let mut mounted = Mounted::at(at)?;
+        let mut devices = Vec::new();
         for number in 0..DISKS {
             let file = folder.join(format!("disk{number}"));
             shell::output(Command::new("fallocate").arg("--length").arg(disk_bytes.to_string()).arg(&file))?;
-            btrfs.devices.push(attach(&file)?);
+            devices.push(mounted.attach(&file)?);
         }
         let mut mkfs = shell::command("mkfs.btrfs", ["--quiet", "--data", profile, "--metadata", "raid1"]);
-        shell::output(mkfs.args(&btrfs.devices))?;
-        shell::output(shell::command("mount", [&btrfs.devices[0]]).arg(btrfs.mount()))?;
-        let side = Side { name, target: Target::File(btrfs.mount().join("file")), server: None };
-        Ok(Array { side, outlives: true, kind: Kind::Btrfs(btrfs) })
-    }
-
-    fn mount(&self) -> PathBuf {
-        self.folder.join("mnt")
+        shell::output(mkfs.args(&devices))?;
+        mounted.mount(&devices[0])?;
+        let side = Side { name, target: Target::File(mounted.at.join("file")), server: None };
+        Ok(Array { side, outlives: true, kind: Kind::Btrfs(Self { folder: folder.to_owned(), mounted }) })
     }
 
     /// Replaces a disk that is read only where nothing else has what it holds.
-    fn rebuild(&self, disk_bytes: u64) -> Result<()> {
+    fn rebuild(&mut self, disk_bytes: u64) -> Result<()> {
         let file = self.folder.join("spare");
         std::fs::File::create(&file)?.set_len(disk_bytes)?;
-        let spare = attach(&file)?;
+        let spare = self.mounted.attach(&file)?;
         let mut replace = shell::command("btrfs", ["replace", "start", "-B", "-r", "-f", &FAILS.to_string(), &spare]);
-        shell::output(replace.arg(self.mount())).map(drop)
+        shell::output(replace.arg(&self.mounted.at)).map(drop)
     }
-}
-
-impl Drop for Btrfs {
-    fn drop(&mut self) {
-        // What is not there any more need not be undone.
-        let _ = shell::output(&mut shell::command("umount", [self.mount()]));
-        let loops =
-            shell::output(&mut shell::command("losetup", ["--list", "--noheadings", "--output", "NAME,BACK-FILE"]));
-        for line in loops.unwrap_or_default().lines() {
-            let Some((device, file)) = line.split_once(char::is_whitespace) else { continue };
-            if Path::new(file.trim()).starts_with(&self.folder) {
-                let _ = shell::output(&mut shell::command("losetup", ["--detach", device]));
-            }
-        }
-    }
-}
-
-/// A file as a loop device.
-fn attach(file: &Path) -> Result<String> {
-    let device = shell::output(shell::command("losetup", ["--direct-io=on", "--find", "--show"]).arg(file))?;
-    Ok(device.trim().to_owned())
 }

@@ -3,20 +3,20 @@
 //! A Postgres with a small buffer cache does TPC-C's transactions on a volume of kura, which records what reaches it:
 //! once without checkpoints, once with; both are then replayed in the lab, and drawn. After Mogi and Kitsuregawa, who did it with Sybase on 14 warehouses and 56 MB.
 
-mod janitor;
 mod lab;
 mod postgres;
 mod volume;
 
 pub use lab::REPORT;
 
+use crate::janitor::Janitor;
 use crate::{bench, needs, shell};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use janitor::{Janitor, folder};
 use postgres::{Beside, MIX, Postgres};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use volume::{Recorded, Volume};
 
@@ -150,6 +150,16 @@ fn record(binary: &Path, scale: &Scale, out: &Path) -> Result<(Vec<PathBuf>, Str
         traces.push(file);
     }
     Ok((traces, about))
+}
+
+/// A folder with a name of its own, removed at the end.
+fn folder(janitor: &mut Janitor, within: &Path) -> Result<PathBuf> {
+    let folder = tempfile::Builder::new().prefix("kura-tpcc-").tempdir_in(within);
+    let folder = folder.with_context(|| format!("making a folder in {}", within.display()))?.keep();
+    janitor.remove(&folder)?;
+    // The database is not ours to run: its user must come through.
+    shell::output(Command::new("chmod").arg("755").arg(&folder))?;
+    Ok(folder)
 }
 
 /// Makes and fills the tables, with all the memory and none of the care a database in use would take; tells what came

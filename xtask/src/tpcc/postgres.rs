@@ -1,7 +1,7 @@
 //! A Postgres of our own: its data in one folder, its log of changes in another, nothing of it the machine's.
 
 use super::Scale;
-use super::janitor::{Janitor, quoted};
+use crate::janitor::{Janitor, quoted};
 use crate::shell;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::{Path, PathBuf};

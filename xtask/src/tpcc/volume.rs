@@ -5,7 +5,8 @@
 //!     past the page cache from the loop device on: what ext4 asks for, the volume is asked for
 //! ```
 
-use super::janitor::{Janitor, folder, quoted};
+use super::folder;
+use crate::janitor::{Janitor, quoted};
 use crate::shell;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;

@@ -6,6 +6,7 @@
 //! What goes over it are the kernel's own TCP connections, with their windows and their slow start. Packets are jumbo frames,
 //! so that the relay takes little of the machine that both ends are on.
 
+use crate::janitor::Janitor;
 use crate::shell;
 use anyhow::{Context, Result, bail};
 use std::process::Command;
@@ -22,10 +23,11 @@ const PACKETS: usize = 1 << 14;
 /// The address of the far namespace, as the near one reaches it.
 pub const ADDRESS: &str = "10.77.0.2";
 
-/// Both namespaces; they go when it is dropped.
+/// Both namespaces; they go when it is dropped, or however else this process ends.
 pub struct Far {
-    near: String,
-    far: String,
+    /// Their names: the near one's, the far one's.
+    namespaces: [String; 2],
+    _janitor: Janitor,
 }
 
 impl Far {
@@ -35,9 +37,10 @@ impl Far {
             bail!("network namespaces want root");
         }
         let name = |side: &str| format!("kura-{side}-{}", std::process::id());
-        let far = Self { near: name("near"), far: name("far") };
-        let near_end = end(&far.near, "kuranear0", "10.77.0.1")?;
-        let far_end = end(&far.far, "kurafar0", ADDRESS)?;
+        let namespaces = ["near", "far"].map(name);
+        let mut janitor = Janitor::new()?;
+        let near_end = end(&mut janitor, &namespaces[0], "kuranear0", "10.77.0.1")?;
+        let far_end = end(&mut janitor, &namespaces[1], "kurafar0", ADDRESS)?;
         for (from, to) in [(&near_end, &far_end), (&far_end, &near_end)] {
             let (from, to) = (Arc::clone(from), Arc::clone(to));
             let (sender, under_way) = sync_channel(PACKETS);
@@ -59,41 +62,34 @@ impl Far {
                 }
             });
         }
-        Ok(far)
+        Ok(Self { namespaces, _janitor: janitor })
     }
 
     /// A program in the near namespace.
     pub fn near(&self, program: &str) -> Command {
-        inside(&self.near, program)
+        inside(&self.namespaces[0], program)
     }
 
     /// A program in the far namespace.
     pub fn far(&self, program: &str) -> Command {
-        inside(&self.far, program)
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        for namespace in [&self.near, &self.far] {
-            let _ = ip(&["netns", "del", namespace]);
-        }
+        inside(&self.namespaces[1], program)
     }
 }
 
 fn inside(namespace: &str, program: &str) -> Command {
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace, program]);
+    command.args(["netns", "exec", namespace, program]).env("PATH", shell::path());
     command
 }
 
 fn ip(args: &[&str]) -> Result<()> {
-    shell::output(Command::new("ip").args(args)).map(drop)
+    shell::output(&mut shell::command("ip", args)).map(drop)
 }
 
 /// A namespace, and the link's end in it.
-fn end(namespace: &str, interface: &str, address: &str) -> Result<Arc<Tun>> {
+fn end(janitor: &mut Janitor, namespace: &str, interface: &str, address: &str) -> Result<Arc<Tun>> {
     ip(&["netns", "add", namespace])?;
+    janitor.at_end(&format!("ip netns del {namespace}"))?;
     let tun = Tun::new_named(Interface::new(interface)?).context("/dev/net/tun")?;
     ip(&["link", "set", interface, "netns", namespace])?;
     ip(&["-n", namespace, "address", "add", &format!("{address}/24"), "dev", interface])?;

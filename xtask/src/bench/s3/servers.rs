@@ -1,7 +1,7 @@
 //! The servers under measurement, each on an ext4 of its own.
 
 use super::super::http::Connection;
-use super::super::image::mount;
+use super::super::image::Mounted;
 use super::super::process::Process;
 use super::sign::{Credentials, Request, content_sum, signed};
 use crate::shell;
@@ -80,18 +80,8 @@ pub struct Server {
     pub at: SocketAddr,
     pub credentials: Credentials,
     _process: Process,
-    _mounted: Option<Mounted>,
-}
-
-/// A file system that is unmounted when its server is gone.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = shell::output(Command::new("umount").arg(&self.0)) {
-            eprintln!("{error:#}");
-        }
-    }
+    /// Unmounted when its server is gone.
+    _mounted: Mounted,
 }
 
 impl Server {
@@ -99,10 +89,9 @@ impl Server {
     pub fn start(kind: Kind, binary: &Path, folder: &Path, mib: usize) -> Result<Self> {
         let data = folder.join("data");
         std::fs::create_dir_all(&data)?;
-        mount(&folder.join("image"), "ext4", &data, mib)?;
-        let mounted = Some(Mounted(data.clone()));
+        let mounted = Mounted::new(&folder.join("image"), "ext4", data.clone(), mib)?;
         if kind.mounted_sync {
-            shell::output(Command::new("mount").args(["-o", "remount,sync,dirsync"]).arg(&data))?;
+            shell::output(shell::command("mount", ["-o", "remount,sync,dirsync"]).arg(&data))?;
         }
         let at = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut credentials = Credentials { id: "benchbenchbench".into(), secret: "secretsecretsecret".into() };

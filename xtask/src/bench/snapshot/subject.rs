@@ -1,7 +1,7 @@
 //! The sides that snapshots are compared on.
 
 use super::super::fio::Target;
-use super::super::image::mount;
+use super::super::image::Mounted;
 use super::super::kura::Kura;
 use super::super::process::Process;
 use super::super::side::{Side, uri};
@@ -27,17 +27,6 @@ enum Kind {
     Internal,
     /// Copies of a file that share its blocks, on a file system of its own.
     Reflink(Mounted),
-}
-
-/// A mounted file system, unmounted when dropped.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = shell::output(Command::new("umount").arg(&self.0)) {
-            eprintln!("{error:#}");
-        }
-    }
 }
 
 /// qcow2's best case for overlays.
@@ -73,10 +62,9 @@ impl Subject {
             _ => {
                 let (image, at) = (folder.join("image"), folder.join("mnt"));
                 std::fs::create_dir(&at)?;
-                mount(&image, name.trim_end_matches("-reflink"), &at, (room >> 20) as usize)?;
-                let mounted = Mounted(at);
+                let mounted = Mounted::new(&image, name.trim_end_matches("-reflink"), at, (room >> 20) as usize)?;
                 let mut fallocate = Command::new("fallocate");
-                shell::output(fallocate.args(["--length", &size]).arg(mounted.0.join("file")))?;
+                shell::output(fallocate.args(["--length", &size]).arg(mounted.at.join("file")))?;
                 Kind::Reflink(mounted)
             }
         };
@@ -92,7 +80,7 @@ impl Subject {
             Kind::Kura(_) => return Ok(()),
             Kind::Overlay => ("qcow2", self.layer(self.made)),
             Kind::Internal => ("qcow2", self.layer(0)),
-            Kind::Reflink(at) => ("raw", at.0.join("file")),
+            Kind::Reflink(mounted) => ("raw", mounted.at.join("file")),
         };
         let socket = self.folder.join("nbd.sock");
         let mut command = Command::new("qemu-nbd");
@@ -122,9 +110,9 @@ impl Subject {
                 let mut create = Command::new("qemu-img");
                 shell::output(create.args(["snapshot", "-q", "-c", &number.to_string()]).arg(self.layer(0)))?;
             }
-            Kind::Reflink(at) => {
+            Kind::Reflink(Mounted { at, .. }) => {
                 let mut copy = Command::new("cp");
-                copy.arg("--reflink=always").arg(at.0.join("file")).arg(at.0.join(number.to_string()));
+                copy.arg("--reflink=always").arg(at.join("file")).arg(at.join(number.to_string()));
                 shell::output(&mut copy)?;
             }
         }
@@ -144,7 +132,7 @@ impl Subject {
                 let mut delete = Command::new("qemu-img");
                 shell::output(delete.args(["snapshot", "-q", "-d", &self.made.to_string()]).arg(self.layer(0)))?;
             }
-            Kind::Reflink(at) => std::fs::remove_file(at.0.join(self.made.to_string()))?,
+            Kind::Reflink(mounted) => std::fs::remove_file(mounted.at.join(self.made.to_string()))?,
         }
         self.made -= 1;
         self.serve()

@@ -19,7 +19,8 @@ pub struct Janitor {
 impl Janitor {
     pub fn new() -> Result<Self> {
         let mut command = Command::new("sh");
-        command.args(["-c", "tac | sh"]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.args(["-c", "tac | sh"]).env("PATH", shell::path());
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut shell = command.spawn().context("starting sh")?;
         let lines = shell.stdin.take();
         Ok(Self { shell, lines })
@@ -63,16 +64,6 @@ impl Drop for Janitor {
 /// A path as a word of a shell's line.
 pub fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
-}
-
-/// A folder with a name of its own, removed at the end.
-pub fn folder(janitor: &mut Janitor, within: &Path) -> Result<std::path::PathBuf> {
-    let folder = tempfile::Builder::new().prefix("kura-tpcc-").tempdir_in(within);
-    let folder = folder.with_context(|| format!("making a folder in {}", within.display()))?.keep();
-    janitor.remove(&folder)?;
-    // The database is not ours to run: its user must come through.
-    shell::output(Command::new("chmod").arg("755").arg(&folder))?;
-    Ok(folder)
 }
 
 #[cfg(test)]
