@@ -49,6 +49,8 @@ const WORKS: [Work; 4] = [
 /// With a disk away: kura's layouts only.
 const DEGRADED: [Work; 2] =
     [work("degraded read QD16", Access::Read, 4), work("degraded write QD16", Access::Write, 4)];
+/// A pool that a disk is away from, and that is in no haste to be whole again: of each controller, an extent in a minute.
+const UNHURRIED: &str = "journal = '128M'\nrebuild_rate = '64K'";
 const AIMS: [Aim; 2] = [
     Aim::Reach { work: "write QD16", ours: "hot-mirror", peer: "raid5", factor: 3.0 },
     Aim::Reach { work: "write QD16", ours: "hot-mirror", peer: "mirror", factor: 0.9 },
@@ -69,37 +71,36 @@ pub fn run(args: &Args) -> Result<()> {
     let disk_bytes = size_bytes / 2 + (512 << 20);
     let mut arrays = Vec::new();
     for (layout, outlives) in LAYOUTS {
-        let data = folder.path().join(layout);
-        let kura = Kura::on(&binary, &data, DISKS, disk_bytes, "journal = '128M'")?;
+        let kura = Kura::on(&binary, &folder.path().join(layout), DISKS, disk_bytes, "journal = '128M'")?;
         let side = kura.layout(layout, size_bytes)?;
-        arrays.push(Array { side, outlives, kind: Kind::Kura { kura, spare: data.join("spare") } });
+        arrays.push(Array { side, outlives, kind: Kind::Kura(kura) });
     }
     for (name, profile) in BTRFS {
         arrays.push(Btrfs::make(&folder.path().join(name), name, profile, disk_bytes)?);
     }
     for array in &arrays {
-        eprintln!("writing {} MiB to {}", args.size, array.side.name);
-        fill(&array.side.target, size_bytes)?;
-        array.side.settle()?;
+        write_all(&array.side, size_bytes)?;
     }
     let mut samples = Samples::default();
     rounds(args, &WORKS, &arrays, &mut samples)?;
     arrays.retain(|array| array.outlives);
     let mut rebuilds = BTreeMap::new();
-    for array in &arrays {
-        if !array.lose_disk()? {
-            continue;
-        }
-        for work in &DEGRADED {
-            samples.add(work.name, array.side.name, array.side.measure(work, size_bytes, args.seconds)?);
-        }
-    }
     for array in &mut arrays {
         let begun = Instant::now();
         array.rebuild(disk_bytes)?;
         rebuilds.insert(array.side.name, begun.elapsed().as_secs_f64());
     }
     drop(arrays);
+    for (layout, _) in LAYOUTS.into_iter().filter(|(_, outlives)| *outlives) {
+        let folder = args.ground.folder("array")?;
+        let kura = Kura::on(&binary, folder.path(), DISKS, disk_bytes, UNHURRIED)?;
+        let side = kura.layout(layout, size_bytes)?;
+        write_all(&side, size_bytes)?;
+        kura.ask(&["disk", "fail", &FAILS.to_string()])?;
+        for work in &DEGRADED {
+            samples.add(work.name, layout, side.measure(work, size_bytes, args.seconds)?);
+        }
+    }
 
     let names: Vec<&str> = LAYOUTS.iter().chain(&BTRFS.map(|(name, _)| (name, true))).map(|(name, _)| *name).collect();
     println!("{}\n", machine::line(&facts));
@@ -121,6 +122,13 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Writes every byte of a side.
+fn write_all(side: &Side, size_bytes: u64) -> Result<()> {
+    eprintln!("writing {} MiB to {}", size_bytes >> 20, side.name);
+    fill(&side.target, size_bytes)?;
+    side.settle()
+}
+
 /// Does every work on every array once a round, beginning with another array each time.
 fn rounds(args: &Args, works: &[Work], arrays: &[Array], samples: &mut Samples) -> Result<()> {
     for round in 0..args.rounds {
@@ -136,7 +144,7 @@ fn rounds(args: &Args, works: &[Work], arrays: &[Array], samples: &mut Samples) 
     Ok(())
 }
 
-/// A side whose disks can be replaced.
+/// A side that a disk can leave.
 struct Array {
     side: Side,
     outlives: bool,
@@ -144,26 +152,15 @@ struct Array {
 }
 
 enum Kind {
-    Kura { kura: Kura, spare: PathBuf },
+    Kura(Kura),
     Btrfs(Btrfs),
 }
 
 impl Array {
-    /// Takes a disk out of service, where that leaves it out: Btrfs wants to be mounted again for that. True when done.
-    fn lose_disk(&self) -> Result<bool> {
-        let Kind::Kura { kura, .. } = &self.kind else { return Ok(false) };
-        kura.ask(&["disk", "fail", &FAILS.to_string()])?;
-        Ok(true)
-    }
-
-    /// Replaces a disk by a sparse file; returns when all is there twice again.
+    /// Loses a disk; returns when all is there twice again: in kura's free space, or on a sparse file in the disk's place.
     fn rebuild(&mut self, disk_bytes: u64) -> Result<()> {
         match &mut self.kind {
-            Kind::Kura { kura, spare } => {
-                let (id, size) = (FAILS.to_string(), disk_bytes.to_string());
-                kura.ask(&["disk", "add", &spare.display().to_string(), "--class", "slow", "--size", &size])?;
-                kura.ask(&["disk", "remove", &id]).map(drop)
-            }
+            Kind::Kura(kura) => kura.ask(&["disk", "fail", &FAILS.to_string(), "--wait"]).map(drop),
             Kind::Btrfs(btrfs) => btrfs.rebuild(disk_bytes),
         }
     }
