@@ -10,7 +10,7 @@ use crate::{needs, shell};
 use anyhow::{Context, Result, ensure};
 use client::{Figures, Verb, work};
 use serde_json::json;
-use servers::{KINDS, Kind, Server, peer};
+use servers::{KINDS, Kind, PEERS, Server, peer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct Args {
     only: Vec<String>,
     #[command(flatten)]
     ground: super::Ground,
-    /// Where the peers' programs are, or are built to.
+    /// Where the peers' programs are, or are built to, each with its version in its name.
     #[arg(long)]
     peers: Option<PathBuf>,
 }
@@ -157,7 +157,8 @@ fn keep(facts: serde_json::Value, samples: &Samples) -> Result<PathBuf> {
         json!({"kib": kib, "verb": verb, "side": side, "rounds": rounds})
     });
     let path = shell::target("bench")?.join("s3.json");
-    let all = json!({"machine": facts, "samples": rows.collect::<Vec<_>>()});
+    let peers: BTreeMap<&str, &str> = PEERS.into_iter().map(|(program, version, _)| (program, version)).collect();
+    let all = json!({"machine": facts, "peers": peers, "samples": rows.collect::<Vec<_>>()});
     std::fs::write(&path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())?;
     Ok(path)
 }

@@ -5,7 +5,7 @@ use super::super::image::Mounted;
 use super::super::process::Process;
 use super::sign::{Credentials, Request, content_sum, signed};
 use crate::shell;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,32 +45,35 @@ pub const KINDS: [Kind; 6] = [
     kind("s3s-fs", "s3s-fs", false, false),
 ];
 
-/// How a peer comes here, from the registry of its language. The Go module proxy's newest `MinIO` is its last one.
-const RECIPES: [(&str, &[&str]); 3] = [
-    ("minio", &["go", "install", "github.com/minio/minio@latest"]),
-    ("versitygw", &["go", "install", "github.com/versity/versitygw/cmd/versitygw@v1.8.0"]),
-    ("s3s-fs", &["cargo", "install", "--locked", "--version", "0.14.1", "--features", "binary", "s3s-fs"]),
+/// A peer's program, its version, and how it comes here from the registry of its language. `MinIO` is the Go module proxy's
+/// last one.
+pub const PEERS: [(&str, &str, &[&str]); 3] = [
+    ("minio", "v0.0.0-20260212201848-7aac2a2c5b7c", &["go", "install", "github.com/minio/minio"]),
+    ("versitygw", "v1.8.0", &["go", "install", "github.com/versity/versitygw/cmd/versitygw"]),
+    ("s3s-fs", "0.14.1", &["cargo", "install", "--locked", "--root=.", "--features=binary", "s3s-fs"]),
 ];
 
 /// Where a peer's program is: in `folder`, or built into it now.
 pub fn peer(program: &str, folder: &Path) -> Result<PathBuf> {
-    let binary = folder.join(program);
+    let known = PEERS.iter().find(|(name, ..)| *name == program);
+    let Some((_, version, [tool, options @ .., what])) = known else {
+        bail!("{program}: it is not known where it comes from")
+    };
+    let binary = folder.join(format!("{program}-{version}"));
     if binary.exists() {
         return Ok(binary);
     }
-    let recipe = RECIPES.iter().find(|(name, _)| *name == program).map(|(_, recipe)| *recipe);
-    let Some([tool, args @ ..]) = recipe else { bail!("{program}: it is not known where it comes from") };
+    ensure!(
+        shell::has_program(tool),
+        "{program} is built with Go 1.25 or later, which is not here: https://go.dev/dl has it"
+    );
     std::fs::create_dir_all(folder)?;
-    let mut command = shell::command(tool, args);
-    if *tool == "cargo" {
-        command.args(["--root", "."]).env_remove("CARGO_TARGET_DIR");
-    }
-    shell::run(command.current_dir(folder).env("GOBIN", folder)).with_context(|| format!("building {program}"))?;
+    let mut command = shell::command(tool, options);
+    command.arg(format!("{what}@{version}")).current_dir(folder).env("GOBIN", folder).env_remove("CARGO_TARGET_DIR");
+    shell::run(&mut command).with_context(|| format!("building {program}"))?;
     // Cargo has a folder of its own for programs.
-    let below = folder.join("bin").join(program);
-    if below.exists() {
-        std::fs::rename(below, &binary)?;
-    }
+    let built = [folder.join(program), folder.join("bin").join(program)].into_iter().find(|built| built.exists());
+    std::fs::rename(built.with_context(|| format!("{program}: it was not built"))?, &binary)?;
     Ok(binary)
 }
 
