@@ -112,14 +112,12 @@ pub fn run(args: &Args) -> Result<()> {
     let works: Vec<Work> = WORKS.into_iter().chain(DEGRADED).collect();
     println!("{}", report::table(&samples, &works, &names, "hot-mirror"));
     let verdicts: Vec<_> = AIMS.iter().filter_map(|aim| aim.judge(&samples)).collect();
-    println!("{}", report::verdicts(&verdicts));
     for (name, rebuild_s) in &rebuilds {
         println!("rebuild, {name}: {rebuild_s:.1} s");
     }
     let settings =
         json!({ "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "rebuild_s": rebuilds });
-    println!("samples: {}", report::keep("array", facts, settings, &samples, &verdicts)?.display());
-    Ok(())
+    report::finish("array", facts, settings, &samples, &verdicts)
 }
 
 /// Writes every byte of a side.

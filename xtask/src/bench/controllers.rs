@@ -90,13 +90,11 @@ pub fn run(args: &Args) -> Result<()> {
     );
     println!("{}", report::table(&samples, &WORKS.map(|(work, _)| work), &SIDES.map(|(name, ..)| name), "two"));
     println!("Two controllers, {}; of a thousand requests:\n\n{}", SAVES.name, table(&shared));
-    println!("{}", report::verdicts(&verdicts));
     let settings = json!({
         "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds,
         "sharing": shared.iter().map(Shared::json).collect::<Vec<_>>(),
     });
-    println!("samples: {}", report::keep("controllers", facts, settings, &samples, &verdicts)?.display());
-    Ok(())
+    report::finish("controllers", facts, settings, &samples, &verdicts)
 }
 
 fn pool(controllers: usize) -> String {

@@ -90,8 +90,6 @@ pub fn run(args: &Args) -> Result<()> {
     println!("{}\n", machine::line(&facts));
     println!("{} GiB, medians of {} rounds; each cell: rate (p50/p99 us, server CPU an I/O)\n", args.size, args.rounds);
     println!("{}", report::table(&samples, &WORKS, &names, "kura"));
-    println!("{}", report::verdicts(&verdicts));
     let settings = json!({"size_gib": args.size, "rounds": args.rounds});
-    println!("samples: {}", report::keep("fill", facts, settings, &samples, &verdicts)?.display());
-    Ok(())
+    report::finish("fill", facts, settings, &samples, &verdicts)
 }

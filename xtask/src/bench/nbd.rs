@@ -117,10 +117,8 @@ pub fn run(args: &Args) -> Result<()> {
         args.size, args.seconds, args.rounds
     );
     println!("{}", report::table(&samples, &works, &names, "kura"));
-    println!("{}", report::verdicts(&verdicts));
     let settings = json!({"size_gib": args.size, "seconds": args.seconds, "rounds": args.rounds});
-    println!("samples: {}", report::keep("nbd", facts, settings, &samples, &verdicts)?.display());
-    Ok(())
+    report::finish("nbd", facts, settings, &samples, &verdicts)
 }
 
 impl Args {

@@ -6,7 +6,6 @@ use crate::shell;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// Every sample of a run, by work and side.
 #[derive(Default)]
@@ -159,14 +158,16 @@ pub fn verdicts(verdicts: &[Verdict]) -> String {
     plain(&["aim", "ours", "holds"], verdicts.iter().map(row))
 }
 
-/// Keeps everything under `target/bench/`, and says where.
-pub fn keep(bench: &str, facts: Value, settings: Value, samples: &Samples, verdicts: &[Verdict]) -> Result<PathBuf> {
-    let judged: Vec<Value> = verdicts.iter().map(|v| json!({"aim": v.aim, "ours": v.ours, "holds": v.holds})).collect();
+/// Prints the verdicts, keeps everything under `target/bench/`, and says where.
+pub fn finish(bench: &str, facts: Value, settings: Value, samples: &Samples, judged: &[Verdict]) -> Result<()> {
+    println!("{}", verdicts(judged));
+    let judged: Vec<Value> = judged.iter().map(|v| json!({"aim": v.aim, "ours": v.ours, "holds": v.holds})).collect();
     let result =
         json!({"bench": bench, "machine": facts, "settings": settings, "samples": samples.json(), "aims": judged});
     let file = shell::target("bench")?.join(format!("{bench}.json"));
     std::fs::write(&file, serde_json::to_string_pretty(&result)?)?;
-    Ok(file)
+    println!("samples: {}", file.display());
+    Ok(())
 }
 
 #[cfg(test)]

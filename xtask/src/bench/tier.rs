@@ -1,7 +1,7 @@
 //! What tiers cost: one analysis step of each policy over a volume of a million regions, and its memory; a hit; and reads
 //! while regions move.
 
-use super::report::{self, Verdict, verdicts};
+use super::report::{self, Verdict};
 use super::{machine, tiered};
 use crate::shell;
 use anyhow::{Context, Result};
@@ -39,11 +39,10 @@ pub fn run(args: &Args) -> Result<()> {
     let moving = tiered::moving(&binary, folder.path(), size_bytes, 10 * args.seconds)?;
     println!("{}\n\n{steps}", machine::line(&facts));
     println!("{}", report::table(&samples, &[tiered::HIT], &["without", "with"], "with"));
-    println!("{}\n{}", tiered::table(&moving), verdicts(&judged));
+    println!("{}", tiered::table(&moving));
     let settings = json!({ "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "steps": lines,
         "reads_us_by_percent": moving });
-    println!("\nsamples: {}", report::keep("tier", facts, settings, &samples, &judged)?.display());
-    Ok(())
+    report::finish("tier", facts, settings, &samples, &judged)
 }
 
 /// Each policy's step: a table, what is judged of it, and its figures.

@@ -73,12 +73,10 @@ pub fn run(args: &Args) -> Result<()> {
     println!("{} GiB, {} s a work, on or off for {} ms\n", args.size, args.seconds, SLOT.as_millis());
     let heads = ["", "pairs", "off, a second", "on, a second", "CPU off, us", "CPU on, us", "on / off (95 %)"];
     println!("{}", report::plain(&heads, costs.iter().map(Cost::row)));
-    println!("{}", report::verdicts(&verdicts));
     let settings = json!({
         "size_gib": args.size, "seconds": args.seconds, "costs": costs.iter().map(Cost::json).collect::<Vec<_>>(),
     });
-    println!("samples: {}", report::keep("trace", facts, settings, &Samples::default(), &verdicts)?.display());
-    Ok(())
+    report::finish("trace", facts, settings, &Samples::default(), &verdicts)
 }
 
 /// What happened while recording was off, or on.

@@ -164,13 +164,11 @@ pub fn run(args: &Args) -> Result<()> {
     for (_, table) in PARTS.iter().zip(tables).filter(|(part, _)| wants(part)) {
         println!("{table}");
     }
-    println!("{}", report::verdicts(&verdicts));
     let settings = json!({
         "size_mib": args.size, "seconds": args.seconds, "rounds": args.rounds, "idle_s": args.idle,
         "snapshots": args.snapshots, "model": args.model, "stops": stops::json(&stops), "costs": costs::json(&costs),
     });
-    println!("samples: {}", report::keep("snapshot", facts, settings, &samples, &verdicts)?.display());
-    Ok(())
+    report::finish("snapshot", facts, settings, &samples, &verdicts)
 }
 
 /// Brings new sides from stage to stage.
