@@ -34,7 +34,7 @@ fn to_move(home: &Home, id: u64) -> Option<u64> {
 fn a_raid5_outlives_a_disk_its_file_and_a_kill_during_the_rebuild() {
     let home = Home::new();
     // Stripes over all disks, as asked: they have no place for a rebuild before another one comes.
-    std::fs::write(home.path("kura.toml"), "[pool]\nrebuild_rate = '64K'\nraid_width = 6\n").expect("a configuration");
+    std::fs::write(home.path("kura.toml"), "[pool]\nrebuild_rate = '16K'\nraid_width = 6\n").expect("a configuration");
     let slow = ["--config", "kura.toml"];
     let mut server = home.serve_with(&slow);
     home.ok(&["volume", "create", "v", "--size", "256M", "--layout", "raid5"]);
@@ -55,7 +55,7 @@ fn a_raid5_outlives_a_disk_its_file_and_a_kill_during_the_rebuild() {
     assert!(during.wait().expect("fio").success(), "what was written while a disk failed is not what is read");
     ok(fio(&home, "before", "0").arg("--verify_only"));
 
-    // At this rate it rests for a minute after each group, of which a start moves one at once.
+    // At this rate it rests for four minutes after each group, of which a start moves one at once.
     eventually(Duration::from_mins(2), "the rebuild goes on", || to_move(&home, 4).is_none_or(|left| left < all));
     server.kill();
     server = home.serve_with(&slow);
