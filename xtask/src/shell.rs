@@ -50,19 +50,6 @@ pub fn tests<'a>(what: impl IntoIterator<Item = &'a str>) -> Command {
     cargo(["test", "--workspace"].into_iter().chain(what))
 }
 
-/// The same command, run when nobody else wants the processors.
-pub fn idle(command: &Command) -> Command {
-    let mut idle = Command::new("nice");
-    idle.args(["-n", "19"]).arg(command.get_program()).args(command.get_args()).current_dir(root());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => idle.env(name, value),
-            None => idle.env_remove(name),
-        };
-    }
-    idle
-}
-
 /// Shows the command, runs it on this terminal, and fails when it fails.
 pub fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", line(command));

@@ -2,7 +2,7 @@
 
 use crate::shell::tests;
 use crate::{figures, needs, shell, suites, tpcc};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -42,15 +42,8 @@ pub fn run(args: &Args, mut left_out: Vec<&'static str>) -> Result<()> {
             ensure_some(&ignored)?;
             shell::run(&mut tests(ignored))
         })?;
-        group("the binary under real clients, and many seeds of crashes and faults beside them", || {
-            // The clients leave much of the processors' time, and it is they who have patience for so long only.
-            let mut seeds = shell::idle(tests(["--test", MODEL]).env("KURA_SEEDS", SEEDS));
-            std::thread::scope(|scope| {
-                let seeds = scope.spawn(|| shell::run(&mut seeds));
-                let clients = shell::run(at_once(&mut tests(["--test", ACCEPTANCE])));
-                clients.and(seeds.join().map_err(|_| anyhow!("the seeds' thread ended early"))?)
-            })
-        })?;
+        group("many seeds of crashes and faults", || shell::run(tests(["--test", MODEL]).env("KURA_SEEDS", SEEDS)))?;
+        group("the binary under real clients", || shell::run(at_once(&mut tests(["--test", ACCEPTANCE]))))?;
         group("real traces, replayed", || {
             left_out.extend(traces(std::env::var_os(TRACES).map(PathBuf::from))?);
             Ok(())
