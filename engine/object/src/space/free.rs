@@ -151,8 +151,12 @@ mod tests {
     fn free(reserve: usize, device_is_full: bool) -> Free {
         let mut free = Free { reserve, device_is_full, ..Free::default() };
         free.extend(0..10);
-        [3, 7].into_iter().for_each(|segment| free.add_seen(segment, true));
-        [5, 2].into_iter().for_each(|segment| free.add(segment));
+        for segment in [3, 7] {
+            free.add_seen(segment, true);
+        }
+        for segment in [5, 2] {
+            free.add(segment);
+        }
         free
     }
 
@@ -168,7 +172,9 @@ mod tests {
             assert_eq!(free(reserve, full).choose(usage), Some(first), "{usage:?}, reserve {reserve}, full: {full}");
         }
         let mut none = free(4, true);
-        [3, 7].into_iter().for_each(|segment| none.remove(segment));
+        for segment in [3, 7] {
+            none.remove(segment);
+        }
         assert_eq!(
             (none.choose(Use::Log), none.len()),
             (None, 0),
@@ -184,8 +190,12 @@ mod tests {
         assert_eq!((free.query(true), free.wants_to_ask()), (None, false), "the reserve is complete");
         free.reserve = 3;
         assert_eq!((free.query(false), free.wants_to_ask()), (Some(Query::Look(2)), true));
-        [2, 5].into_iter().for_each(|segment| free.remove(segment));
-        [2, 5].into_iter().for_each(|segment| free.add_seen(segment, false));
+        for segment in [2, 5] {
+            free.remove(segment);
+        }
+        for segment in [2, 5] {
+            free.add_seen(segment, false);
+        }
         assert_eq!((free.query(false), free.wants_to_ask()), (Some(Query::Room(0)), true));
         free.device_is_full = true;
         assert_eq!((free.query(false), free.query(true), free.wants_to_ask()), (None, Some(Query::Room(0)), false));
