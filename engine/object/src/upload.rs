@@ -178,7 +178,7 @@ impl Flights {
             let (block, room) = place;
             let part = data.slice(0..data.len().min(room));
             match self.write(block, at, &part).await {
-                Err(error) if error.kind() == Kind::Full => {
+                Err(error) if error.kind() == Kind::Full && self.inner.is_thin() => {
                     self.leave(block, &error);
                     left -= 1;
                     if left == 0 {

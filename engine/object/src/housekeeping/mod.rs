@@ -95,7 +95,12 @@ impl Inner {
 
     /// How long a segment is free before it is discarded, where that is done.
     fn discard_after(&self) -> Option<Duration> {
-        self.options.discard_after.filter(|_| self.device.geometry().discards)
+        self.options.discard_after.filter(|_| self.is_thin())
+    }
+
+    /// True where the device gives room as it is written, and takes it back.
+    pub fn is_thin(&self) -> bool {
+        self.device.geometry().discards
     }
 
     /// Lets a user take room, and counts it.
@@ -214,7 +219,7 @@ impl Inner {
 
     /// Looks which free segments a thin device has room for already, until the reserve has as many as it is to have.
     pub async fn find_reserve(&self) -> Result<()> {
-        if !self.device.geometry().discards {
+        if !self.is_thin() {
             return Ok(());
         }
         let free = {
@@ -269,7 +274,7 @@ impl Inner {
     /// Asks a thin device what it has of the segments that became free, and for room, before it is needed, until the reserve has
     /// as many segments as it is to have. When the device gave none lately, only somebody who waits is a reason to ask again.
     async fn keep_reserve(&self, mut waits: bool) -> Result<()> {
-        if !self.device.geometry().discards {
+        if !self.is_thin() {
             return Ok(());
         }
         loop {
@@ -280,7 +285,11 @@ impl Inner {
                     return Ok(());
                 }
                 state.space.free.reserve = state.floor(For::Users) + policy::RESERVE_SPARE;
-                state.space.take_to_ask(waits)
+                let query = state.space.take_to_ask(waits);
+                if query.is_none() && !state.space.free.device_is_full {
+                    state.space.reopen_short();
+                }
+                query
             };
             let Some(query) = query else { return Ok(()) };
             let segment = query.segment();
@@ -301,10 +310,10 @@ impl Inner {
         }
         let asks = matches!(query, Query::Room(_)) || !self.state.borrow().space.free.device_is_full;
         if asks && self.ask_for_room(segment).await? {
-            self.state.borrow_mut().space.note_device(true);
+            self.state.borrow_mut().space.free.device_is_full = false;
             return Ok(true);
         }
-        self.state.borrow_mut().space.note_device(false);
+        self.state.borrow_mut().space.free.device_is_full = true;
         if there == 0 && !asks {
             return Ok(false);
         }
@@ -316,8 +325,8 @@ impl Inner {
 
     /// Notes that a thin device has no room, where an error says so.
     pub fn note_full(&self, error: &Error) {
-        if error.kind() == Kind::Full && self.device.geometry().discards {
-            self.state.borrow_mut().space.note_device(false);
+        if error.kind() == Kind::Full && self.is_thin() {
+            self.state.borrow_mut().space.free.device_is_full = true;
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Space {
     /// Data segments with room, by how much; not the open one.
     partly: BTreeSet<(u32, u32)>,
     open_data: Option<u32>,
-    /// Data segments that the device has no room for all of: nothing more goes there before it has given some.
+    /// Data segments that the device has no room for all of: nothing more goes there before it has room to spare.
     short: BTreeSet<u32>,
     limbo: VecDeque<Limbo>,
     /// Extents whose death is known after a crash too, that are being read still: first block and blocks.
@@ -130,16 +130,6 @@ impl Space {
         self.checkpoint_segments = 0;
     }
 
-    /// Whether the device gave room when it was asked last.
-    pub fn note_device(&mut self, gives: bool) {
-        self.free.device_is_full = !gives;
-        if gives {
-            for segment in std::mem::take(&mut self.short) {
-                self.note_room(segment);
-            }
-        }
-    }
-
     /// The device had no room for what was to go to `block`: the next extent goes elsewhere.
     pub fn note_short(&mut self, block: u32) {
         let segment = self.segment_of_block(block);
@@ -147,6 +137,13 @@ impl Space {
         self.partly.remove(&(self.segment_blocks - taken, segment));
         self.short.insert(segment);
         self.close_data(segment);
+    }
+
+    /// The device has given all that the reserve wants: it may have room for these, too.
+    pub fn reopen_short(&mut self) {
+        for segment in std::mem::take(&mut self.short) {
+            self.note_room(segment);
+        }
     }
 
     /// Takes a free segment that the device is told or asked about; it comes back by [`Space::give_asked`].
