@@ -15,6 +15,7 @@ mod new_file;
 mod replicate;
 mod serve;
 mod show;
+mod signals;
 mod size;
 #[cfg(test)]
 mod tests;

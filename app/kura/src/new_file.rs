@@ -1,11 +1,11 @@
 //! Files that are written whole or not at all.
 
+use crate::signals::Endings;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// A file that takes its place when it is kept, and leaves nothing behind otherwise. Errors name the place, never what
 /// the file is called until then.
@@ -43,14 +43,12 @@ impl NewFile {
 
 /// Does what makes a [`NewFile`]. Ctrl-C and SIGTERM end the process, as ever, but not before the file is gone.
 pub async fn unless_ended<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let status = tokio::select! {
+    let mut endings = Endings::catch()?;
+    let ending = tokio::select! {
         done = work => return done,
-        _ = interrupt.recv() => SignalKind::interrupt(),
-        _ = terminate.recv() => SignalKind::terminate(),
+        ending = endings.next() => ending,
     };
-    // What a shell says of a process that a signal ended.
-    std::process::exit(128 + status.as_raw_value())
+    std::process::exit(ending.status())
 }
 
 /// Straight to the file: the temporary's own writer would tell its name in errors.

@@ -19,6 +19,7 @@ mod tend;
 use crate::cli::Serve;
 use crate::config::{self, Config, Listen};
 use crate::show::print_on;
+use crate::signals::{Endings, TWICE};
 use crate::{descriptors, logs, tls};
 use anyhow::{Context, Result};
 use data::DataDir;
@@ -50,8 +51,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// The longest a stop may take; then it ends as a crash does, and the next start recovers.
 const STOP: Duration = Duration::from_secs(9);
-/// Two signals within this time ask for the same.
-pub const TWICE: Duration = Duration::from_millis(500);
 /// Threads that the doors have at most, and that HTTP has.
 const DOOR_THREADS: usize = 4;
 /// Histograms are folded this often, so that they stay small when nobody scrapes.
@@ -314,8 +313,7 @@ async fn greet(admin: &Admin, data: &DataDir, running: &Running, key: Option<&ku
 
 /// What asks a server to stop.
 struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+    endings: Endings,
     /// A terminal that is closed; none where that is to be survived, as with nohup.
     hangup: Option<Signal>,
 }
@@ -323,12 +321,12 @@ struct Signals {
 impl Signals {
     fn catch() -> Result<Self> {
         let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
+        Ok(Self { endings: Endings::catch()?, hangup })
     }
 
     /// Resolves when the server is to stop.
     async fn stop(&mut self) {
-        let Self { terminate, interrupt, hangup } = self;
+        let Self { endings, hangup } = self;
         let hung_up = async {
             match hangup {
                 Some(hangup) => hangup.recv().await,
@@ -336,23 +334,18 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+            ending = endings.next() => tracing::info!("{ending}: stopping"),
             _ = hung_up => tracing::info!("SIGHUP: stopping"),
         }
     }
 
-    /// Resolves when it is to stop at once. A terminal that is closed may tell so more than once, and who stops a group of
-    /// processes may tell each of them twice in one moment.
+    /// Resolves when it is to stop at once. A terminal that is closed may tell so more than once.
     async fn hurry(&mut self) {
         let asked = Instant::now();
         loop {
-            let signal = tokio::select! {
-                _ = self.terminate.recv() => "SIGTERM",
-                _ = self.interrupt.recv() => "SIGINT",
-            };
+            let ending = self.endings.next().await;
             if asked.elapsed() >= TWICE {
-                return tracing::info!("{signal}: ending at once");
+                return tracing::info!("{ending}: ending at once");
             }
         }
     }

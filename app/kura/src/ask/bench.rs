@@ -8,8 +8,8 @@ use super::object::empty;
 use crate::bar::Bar;
 use crate::cli::{BenchCommand, BenchLoad};
 use crate::misuse::Misuse;
-use crate::serve::TWICE;
 use crate::show::{Out, table};
+use crate::signals::{Ending, Endings, TWICE};
 use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
 use futures::future::try_join_all;
@@ -22,7 +22,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What is written and read in one go where bytes a second are measured.
 const LARGE_BYTES: usize = 1 << 20;
@@ -116,16 +115,14 @@ const GOES: &str = "what was made for the measurement is deleted";
 ///
 /// Awaited before anything is made, so that neither comes between the making and the measuring.
 struct Interrupted {
-    interrupt: Signal,
-    terminate: Signal,
+    endings: Endings,
     /// When one came last.
     last: Option<Instant>,
 }
 
 impl Interrupted {
     fn awaited() -> Result<Self> {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate, last: None })
+        Ok(Self { endings: Endings::catch()?, last: None })
     }
 
     /// What `work` gives, unless either signal has come or comes meanwhile; then `left` says what becomes of it.
@@ -134,10 +131,8 @@ impl Interrupted {
         loop {
             let what = tokio::select! {
                 done = &mut work => return done,
-                _ = self.interrupt.recv() => "interrupted",
-                _ = self.terminate.recv() => "ended",
+                ending = self.endings.next() => if ending == Ending::Interrupt { "interrupted" } else { "ended" },
             };
-            // Who ends a group of processes may tell each of them twice in one moment.
             if self.last.replace(Instant::now()).is_none_or(|last| last.elapsed() >= TWICE) {
                 bail!("{what}: {left}");
             }
