@@ -98,7 +98,7 @@ impl Member {
         let _queued = self.load.begin(turn.clock);
         let mut _turn = None;
         if turn.depth > 0 && self.rotates {
-            _turn = Some(self.queue.turn(turn.depth, turn.urgency, turn.bytes.start).await?);
+            _turn = Some(self.queue.turn(turn.depth, turn.urgency, turn.bytes.clone()).await?);
             // What waited while the disk went out of service is not asked of it.
             if !self.works() {
                 return Err(out_of_service());

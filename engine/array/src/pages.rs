@@ -16,6 +16,7 @@ use crate::plan::Plan;
 use crate::queue::Urgency;
 use futures::future::join_all;
 use kura_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Buf, DeviceId, Error};
+use std::rc::Rc;
 
 /// A read that a disk in service refused.
 #[derive(Clone, Debug)]
@@ -75,35 +76,34 @@ impl Lacking {
 impl Array {
     /// Writes the page of the extent `member` of a group wherever it is kept; returns the disks that refused.
     pub async fn write_page(&self, site: &Site, member: usize, owner: PageOwner, page: &Page) -> Vec<Failure> {
-        self.write_page_at(site, |_| true, (member, owner), page, &[page.sequence]).await
-    }
-
-    /// Writes it in both turns at that place of the group alone to which it moves, if it is kept there: what an earlier time of the
-    /// group has left in the other one may be newer, and says nothing any more.
-    pub async fn move_page(
-        &self,
-        site: &Site,
-        to: usize,
-        (member, owner): (usize, PageOwner),
-        page: &Page,
-    ) -> Vec<Failure> {
-        self.write_page_at(site, |at| at == to, (member, owner), page, &[0, 1]).await
-    }
-
-    async fn write_page_at(
-        &self,
-        site: &Site,
-        keeps: impl Fn(usize) -> bool,
-        (member, owner): (usize, PageOwner),
-        page: &Page,
-        turns: &[u64],
-    ) -> Vec<Failure> {
         let bytes = page.encode(owner);
-        let kept = site.shape.page_places(member).into_iter().filter(|(at, _)| keeps(*at));
-        let writes = kept.flat_map(|(at, shelf)| turns.iter().map(move |turn| (site.places[at], shelf, *turn)));
-        let writes = writes.map(|(place, shelf, turn)| {
-            let at = move |plan: &Plan| plan.page_at(place.extent, shelf, turn);
+        let writes = site.shape.page_places(member).into_iter().map(|(at, shelf)| {
+            let place = site.places[at];
+            let at = move |plan: &Plan| plan.page_at(place.extent, shelf, page.sequence);
             self.write_disk(place.device, bytes.clone().into(), Urgency::Buffer, at)
+        });
+        join_all(writes).await.into_iter().flatten().collect()
+    }
+
+    /// Writes the pages of a group's extents, by their number in it, that are kept at the place `to` of it, to which one has moved: in both
+    /// turns, for what an earlier time of the group has left in the other one may be newer, and says nothing any more. They lie on
+    /// end there. Returns the disk, if it refused.
+    pub async fn move_pages(&self, site: &Site, to: usize, pages: &[(usize, PageOwner, Rc<Page>)]) -> Vec<Failure> {
+        let place = site.places[to];
+        let Some(member) = self.member(place.device) else { return Vec::new() };
+        let mut slots = Vec::new();
+        for (number, owner, page) in pages {
+            let bytes = page.encode(*owner);
+            let shelves = site.shape.page_places(*number).into_iter().filter(|(at, _)| *at == to);
+            for (_, shelf) in shelves {
+                slots.extend([0, 1].map(|turn| (member.plan.page_at(place.extent, shelf, turn), bytes.clone())));
+            }
+        }
+        slots.sort_unstable_by_key(|(offset, _)| *offset);
+        let runs = slots.chunk_by(|(offset, bytes), (next, _)| offset + bytes.len() as u64 == *next);
+        let writes = runs.map(|run| {
+            let data = run.iter().map(|(_, bytes)| bytes.clone()).collect();
+            self.write_disk(place.device, data, Urgency::Buffer, |_| run[0].0)
         });
         join_all(writes).await.into_iter().flatten().collect()
     }

@@ -2,14 +2,18 @@
 //!
 //! ```text
 //!   waiting:  Client  Client  Buffer  Buffer  Idle          at most `depth` under way ──> disk
-//!               └─ the nearest to where the last one began; of what is less urgent one now and then
+//!               │                 └─ the next one on the way of the head outwards, then from the beginning again
+//!               └─ the nearest to where the last one ended; of what is less urgent one now and then
 //! ```
 //!
-//! Where the head is only the disk knows: the last place asked for stands for it.
+//! A client's request is one of a few, anywhere: the shortest seek is best. What nobody waits for lies in runs, which are only read
+//! without a lost turn from their beginning to their end. Where the head is only the disk knows: the end of what it was asked for
+//! last stands for it.
 
 use futures::channel::oneshot;
 use kura_block::{Error, Result};
 use std::cell::RefCell;
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -32,9 +36,21 @@ const PASSED: u32 = 24;
 /// A request that waits.
 struct Waiting {
     urgency: Urgency,
-    offset: u64,
+    bytes: Range<u64>,
     passed: u32,
     go: oneshot::Sender<()>,
+}
+
+impl Waiting {
+    /// How long a way the head has there that is at `head`: the least goes first.
+    fn way_from(&self, head: u64) -> (bool, u64) {
+        let begin = self.bytes.start;
+        match self.urgency {
+            Urgency::Client => (false, begin.abs_diff(head)),
+            Urgency::Buffer | Urgency::Idle if begin < head => (true, begin),
+            Urgency::Buffer | Urgency::Idle => (false, begin - head),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -62,17 +78,17 @@ impl Drop for Turn<'_> {
 }
 
 impl Queue {
-    /// Resolves when it is a request's turn, of which `depth` are under way at most.
-    pub(crate) async fn turn(&self, depth: usize, urgency: Urgency, offset: u64) -> Result<Turn<'_>> {
+    /// Resolves when it is the turn of a request for these bytes, of which `depth` are under way at most.
+    pub(crate) async fn turn(&self, depth: usize, urgency: Urgency, bytes: Range<u64>) -> Result<Turn<'_>> {
         let (go, granted) = oneshot::channel();
         {
             let state = &mut *self.0.borrow_mut();
             if state.under_way < depth {
                 state.under_way += 1;
-                state.head = offset;
+                state.head = bytes.end;
                 return Ok(Turn(self));
             }
-            state.waiting.push(Waiting { urgency, offset, passed: 0, go });
+            state.waiting.push(Waiting { urgency, bytes, passed: 0, go });
         }
         Grant { queue: self, granted }.await
     }
@@ -86,11 +102,11 @@ impl Queue {
     fn begin(&self) {
         let state = &mut *self.0.borrow_mut();
         while let Some(next) = state.next() {
-            let Waiting { offset, go, .. } = state.waiting.remove(next);
+            let Waiting { bytes, go, .. } = state.waiting.remove(next);
             // One that was given up meanwhile has no use for it.
             if go.send(()).is_ok() {
                 state.under_way += 1;
-                state.head = offset;
+                state.head = bytes.end;
                 return;
             }
         }
@@ -112,12 +128,12 @@ impl State {
         let head = self.head;
         let mut of_kind = self.waiting.iter_mut().enumerate().filter(|(_, waiting)| waiting.urgency == kind);
         let (mut best, first) = of_kind.next()?;
-        let (mut near, oldest_passed) = (first.offset.abs_diff(head), first.passed);
+        let (mut least, oldest_passed) = (first.way_from(head), first.passed);
         first.passed += 1;
         for (at, waiting) in of_kind {
             waiting.passed += 1;
-            if oldest_passed < PASSED && waiting.offset.abs_diff(head) < near {
-                (best, near) = (at, waiting.offset.abs_diff(head));
+            if oldest_passed < PASSED && waiting.way_from(head) < least {
+                (best, least) = (at, waiting.way_from(head));
             }
         }
         Some(best)
@@ -160,12 +176,13 @@ mod tests {
         let mut state = State::default();
         for (urgency, offset) in requests {
             let (go, _) = oneshot::channel();
-            state.waiting.push(Waiting { urgency: *urgency, offset: *offset, passed: 0, go });
+            state.waiting.push(Waiting { urgency: *urgency, bytes: *offset..offset + 1, passed: 0, go });
         }
         let mut order = Vec::new();
         while let Some(next) = state.next() {
-            state.head = state.waiting.remove(next).offset;
-            order.push(state.head);
+            let bytes = state.waiting.remove(next).bytes;
+            state.head = bytes.end;
+            order.push(bytes.start);
         }
         order
     }
@@ -175,6 +192,14 @@ mod tests {
         let requests = [(Urgency::Idle, 1), (Urgency::Buffer, 9), (Urgency::Client, 70), (Urgency::Client, 50)];
         assert_eq!(order(&requests), [50, 70, 9, 1]);
         assert_eq!(order(&[]), []);
+    }
+
+    #[test]
+    fn runs_are_read_from_their_beginning_to_their_end() {
+        let runs = [30, 31, 32, 10, 11, 12];
+        assert_eq!(order(&runs.map(|at| (Urgency::Idle, at))), [10, 11, 12, 30, 31, 32]);
+        let behind_a_client = [(Urgency::Client, 31)].into_iter().chain(runs.map(|at| (Urgency::Buffer, at)));
+        assert_eq!(order(&behind_a_client.collect::<Vec<_>>()), [31, 32, 10, 11, 12, 30, 31]);
     }
 
     #[test]
@@ -191,9 +216,9 @@ mod tests {
     fn a_turn_nobody_waits_for_any_more_is_the_next_ones() {
         futures::executor::block_on(async {
             let queue = Queue::default();
-            let first = queue.turn(1, Urgency::Client, 0).await.unwrap();
-            let mut dropped = Box::pin(queue.turn(1, Urgency::Client, 1));
-            let mut second = Box::pin(queue.turn(1, Urgency::Client, 2));
+            let first = queue.turn(1, Urgency::Client, 0..1).await.unwrap();
+            let mut dropped = Box::pin(queue.turn(1, Urgency::Client, 1..2));
+            let mut second = Box::pin(queue.turn(1, Urgency::Client, 2..3));
             assert!(futures::poll!(&mut dropped).is_pending() && futures::poll!(&mut second).is_pending());
             // Granted, and dropped before it knew.
             drop(first);

@@ -205,7 +205,7 @@ fn a_page_that_moves_counts_whatever_lies_there() {
             page.sequence = sequence;
             page.set(sequence as usize, Some(Checksum::of(b"x")));
             for to in 0..2 {
-                rig.array.move_page(&rig.site(), to, (0, OWNER), &page).await;
+                rig.array.move_pages(&rig.site(), to, &[(0, OWNER, page.clone().into())]).await;
             }
             rig.array.flush().await;
             let sought = rig.array.read_page(&rig.site(), 0, OWNER).await;

@@ -123,8 +123,16 @@ impl Bufs {
 
 impl From<Buf> for Bufs {
     fn from(part: Buf) -> Self {
+        Self::from_iter([part])
+    }
+}
+
+impl FromIterator<Buf> for Bufs {
+    fn from_iter<I: IntoIterator<Item = Buf>>(parts: I) -> Self {
         let mut bufs = Self::new();
-        bufs.push(part);
+        for part in parts {
+            bufs.push(part);
+        }
         bufs
     }
 }

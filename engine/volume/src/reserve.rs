@@ -148,12 +148,12 @@ impl Inner {
         let mut taking = Taking { inner: self, places: Places::new() };
         while taking.places.len() < copies {
             let lacks = copies - taking.places.len();
-            let devices = choose_disks(lacks, &candidates).or_else(|| {
+            let devices = choose_disks(lacks, &candidates, self.settings.scatter).or_else(|| {
                 // Others may have leased extents that they do not use: taking one has them given back.
                 for candidate in &mut candidates {
                     candidate.free = candidate.free.max(1);
                 }
-                choose_disks(lacks, &candidates)
+                choose_disks(lacks, &candidates, self.settings.scatter)
             });
             let Some(devices) = devices else {
                 self.put_back(&taking.done()).await?;

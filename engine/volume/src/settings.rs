@@ -18,6 +18,9 @@ pub struct Settings {
     pub rebuild_bytes_per_s: u64,
     /// Groups that a rebuild moves at once.
     pub rebuild_width: usize,
+    /// Disks are mixed in groups, so that what one held is rebuilt from all others; else the same ones lie together as long as
+    /// they are equally full, and two that fail at once are less often of one group.
+    pub scatter: bool,
     /// Requests that a disk which turns is given at once, in the order of who waits for them: 0 gives it all that is asked.
     pub disk_queue: usize,
     /// The most disks of a group of a new volume with parity, 3 to 17; none leaves one of the pool's out, and takes six at
@@ -42,7 +45,8 @@ impl Default for Settings {
             straight_blocks: 16,
             pages: 4096,
             rebuild_bytes_per_s: 0,
-            rebuild_width: 4,
+            rebuild_width: 3,
+            scatter: true,
             disk_queue: 0,
             raid_width: None,
             chunk_blocks: 16,

@@ -76,6 +76,7 @@ struct SettingsNumbers {
     pages: usize,
     rebuild_bytes_per_s: u64,
     rebuild_width: usize,
+    scatter: bool,
     disk_queue: usize,
     raid_width: Option<u8>,
     chunk_blocks: u16,

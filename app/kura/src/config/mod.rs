@@ -167,6 +167,8 @@ pub struct Pool {
     pub disk_timeout_s: Spanned<u64>,
     /// Groups of extents that a controller moves at once in a rebuild.
     pub rebuild_width: Spanned<usize>,
+    /// Disks are mixed in stripes and copies, so that a rebuild reads from all of them.
+    pub scatter: bool,
     /// The most disks of a stripe of new volumes with parity; one fewer than there are, and at most six, unless it is said.
     pub raid_width: Option<Spanned<u8>>,
     /// Requests that a disk which turns is given at once, in the order of who waits for them; 0 gives it all at once.
@@ -459,7 +461,8 @@ impl Default for Pool {
             balance_s: unplaced(0),
             warn_at_percent: unplaced(vec![80, 95]),
             disk_timeout_s: unplaced(30),
-            rebuild_width: unplaced(4),
+            rebuild_width: unplaced(3),
+            scatter: true,
             raid_width: None,
             disk_queue: unplaced(0),
             hot: Hot::default(),

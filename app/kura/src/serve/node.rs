@@ -347,6 +347,7 @@ pub fn limits(pool: &config::Pool, degraded: bool) -> Config {
         when_full: pool.when_full.into(),
         sharing: pool.sharing.into(),
         rebuild_width: *pool.rebuild_width.get_ref(),
+        scatter: pool.scatter,
         raid_width: pool.raid_width.as_ref().map(|width| *width.get_ref()),
         disk_queue: *pool.disk_queue.get_ref(),
         hot: pool.hot.settings(),

@@ -216,16 +216,17 @@ fn the_node_is_that_of_a_configuration() {
 fn every_key_of_the_pool_and_its_tiers_counts() {
     let home = home();
     let text = "[pool]\nextent = '2M'\njournal = '32M'\nwrite_buffer = '8M'\nrebuild_rate = '1M'\nrebuild_width = 7\n\
-                raid_width = 4\nsaving = 'copy'\nwhen_full = 'drop-oldest'\nsharing = 'message'\ndisk_timeout_s = 11\n\
+                scatter = false\nraid_width = 4\nsaving = 'copy'\nwhen_full = 'drop-oldest'\nsharing = 'message'\ndisk_timeout_s = 11\n\
                 disk_queue = 3\n[pool.hot]\ncold_age = 9\n[tier]\npolicy = 'otf-ast'\nregion = '8M'\ni = 5.0\n";
     fs::write(home.path("all.toml"), text).expect("a configuration");
     let node = replayed(&home, &["--config", "all.toml"])["replay"]["node"].clone();
-    let expected: [(&str, Value); 14] = [
+    let expected: [(&str, Value); 15] = [
         ("extent_bytes", (2 << 20).into()),
         ("journal_bytes", (32 << 20).into()),
         ("write_buffer_bytes", (8 << 20).into()),
         ("rebuild_bytes_per_s", (1 << 20).into()),
         ("rebuild_width", 7.into()),
+        ("scatter", false.into()),
         ("raid_width", 4.into()),
         ("saving", "copy".into()),
         ("when_full", "drop-oldest".into()),

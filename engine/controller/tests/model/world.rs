@@ -136,6 +136,7 @@ impl World {
                 straight_blocks: 1 << (seed % 5),
                 pages: 8,
                 disk_queue: 1 + seed as usize % 3,
+                scatter: seed.is_multiple_of(2),
                 // 1 to 16 blocks.
                 chunk_blocks: 1 << (seed % 5),
                 // One disk may go and all stripes still have a place.

@@ -19,7 +19,8 @@ use crate::record::Record;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
 use crate::write::PIECE_BLOCKS;
-use futures::future::{Either, join_all, select};
+use futures::future::{Either, ready, select};
+use futures::{StreamExt, stream};
 use kura_array::{Array, Place, Site, Urgency};
 use kura_block::{BLOCK_BYTES, Bufs, Checksum, DeviceId, Error, Kind, Result};
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_secs(5);
 /// How long to wait at least before what was put aside is tried again.
 const BUSY: Duration = Duration::from_millis(10);
+/// Moves for each of those under way at once that are made before a checkpoint has its turn, where none is due.
+const ROUND: usize = 8;
 /// Extents looked at before others have their turn.
 const GLANCE: usize = 1 << 16;
 
@@ -184,12 +187,15 @@ impl Inner {
         (self.runtime.now(), self.uses())
     }
 
+    /// True where the queues of disks put a rebuild behind all else.
+    fn gives_way(&self) -> bool {
+        self.array.has_queues(&self.data_disks())
+    }
+
     /// How long to rest after so much was rebuilt since it began.
     pub fn rest_of_rebuild(&self, (begun, uses): (Duration, u64), bytes: u64) -> Duration {
         let took = self.runtime.now().saturating_sub(begun);
-        // The queues of disks put it behind all else.
-        let gives_way = self.array.has_queues(&self.data_disks());
-        let busy = self.uses() > uses && !gives_way;
+        let busy = self.uses() > uses && !self.gives_way();
         rebuild_rest(took, bytes, busy, self.settings.rebuild_bytes_per_s)
     }
 
@@ -303,12 +309,18 @@ impl Inner {
         Found::Nothing
     }
 
-    /// An errand and those behind it that are run beside it.
-    fn more_errands(&self, first: Errand, pass: &mut Pass) -> Vec<Errand> {
-        let mut errands = vec![first];
+    /// Groups that are moved at once.
+    pub fn rebuild_width(&self) -> usize {
         // A limit in bytes a second is kept by one at a time, which a rest follows.
-        let width = if self.settings.rebuild_bytes_per_s > 0 { 1 } else { self.settings.rebuild_width };
-        while errands.len() < width {
+        if self.settings.rebuild_bytes_per_s > 0 { 1 } else { self.settings.rebuild_width }
+    }
+
+    /// An errand and those behind it that are run with it: more than at once, where no rest follows.
+    fn more_errands(&self, first: Errand, pass: &mut Pass) -> Vec<Errand> {
+        let rests = self.settings.rebuild_bytes_per_s > 0 || !self.gives_way();
+        let round = self.rebuild_width() * if rests { 1 } else { ROUND };
+        let mut errands = vec![first];
+        while errands.len() < round {
             match self.next_errand(pass) {
                 Found::Errand(errand) => errands.push(errand),
                 _ => break,
@@ -345,7 +357,7 @@ impl Inner {
         (moves, None)
     }
 
-    /// Moves copies of several groups; bytes that were copied.
+    /// Moves copies of several groups, as many of them as come before the next checkpoint is due; bytes that were copied.
     async fn run_errands(&self, errands: &[Errand], pass: &mut Pass) -> Result<u64> {
         // Records without data count too: nothing else would make the journal shorter while nobody writes.
         self.make_room(0).await?;
@@ -354,10 +366,23 @@ impl Inner {
             return failed.map_or(Ok(0), Err);
         }
         let no_checkpoint = self.checkpointing.lock().await;
-        let moved = join_all(moves.iter().map(|(errand, to)| self.move_copy(errand, *to))).await;
+        let width = self.rebuild_width();
+        let has_time = || self.goes_on() && !self.is_checkpoint_due();
+        let ended: Vec<_> = stream::iter(moves.iter().enumerate())
+            .take_while(|(at, _)| ready(*at < width || has_time()))
+            .map(|(_, (errand, to))| async move { (errand, to, self.move_copy(errand, *to).await) })
+            .buffer_unordered(width)
+            .collect()
+            .await;
         drop(no_checkpoint);
+        for (errand, to) in moves[ended.len()..].iter().rev() {
+            // For the next round.
+            pass.at = (errand.volume.id, errand.index);
+            let kept = self.put_back(&[*to]).await;
+            failed = failed.or(kept.err());
+        }
         let mut bytes = 0;
-        for (moved, (errand, to)) in moved.into_iter().zip(moves) {
+        for (errand, to, moved) in ended {
             match self.note_move(Moved::Group(errand.volume.id, errand.index), moved) {
                 Ok(Some(Some(copied))) => {
                     bytes += copied;
@@ -365,7 +390,7 @@ impl Inner {
                 }
                 nothing => {
                     // The others go back to the pool all the same.
-                    let kept = self.put_back(&[to]).await;
+                    let kept = self.put_back(&[*to]).await;
                     failed = failed.or(nothing.err()).or(kept.err());
                 }
             }
@@ -426,22 +451,19 @@ impl Inner {
 
     /// Writes the pages that belong to the place of a group that moved to where it is now.
     async fn move_pages(&self, extents: &[Rc<Extent>], site: &Site, at: usize) -> Result<()> {
-        let kept: Vec<_> = (0..extents.len())
-            .filter(|member| site.shape.page_places(*member).iter().any(|(keeper, _)| *keeper == at))
-            .collect();
-        for member in kept {
-            let extent = &extents[member];
+        let mut pages = Vec::new();
+        for (member, extent) in extents.iter().enumerate() {
+            if !site.shape.page_places(member).iter().any(|(keeper, _)| *keeper == at) {
+                continue;
+            }
             while !extent.is_loaded() {
                 self.load(extent).await?;
             }
-            let page = extent.page();
-            // The page goes down only after all that it reflects.
-            self.commit_all().await?;
-            if let Some(page) = page {
-                self.heed(self.array.move_page(site, at, (member, extent.owner), &page).await).await?;
-            }
+            pages.extend(extent.page().map(|page| (member, extent.owner, page)));
         }
-        Ok(())
+        // The pages go down only after all that they reflect.
+        self.commit_all().await?;
+        self.heed(self.array.move_pages(site, at, &pages).await).await
     }
 
     /// Copies what is at rest in an extent that lies in copies; bytes copied.

@@ -20,6 +20,7 @@ use crate::hot::HotArea;
 use crate::policy::{is_plenty, is_scarce};
 use crate::store::Inner;
 use futures::future::select;
+use kura_array::Urgency;
 use kura_array::hot::{HotExtent, Pair};
 use kura_block::{DeviceId, Result};
 use kura_snapshot::method::Kind as Sharing;
@@ -195,7 +196,7 @@ impl Inner {
             self.hot.table.borrow_mut().leave(*born, true);
         }
         for born in extents {
-            if self.write_hot_anew(*born).await.is_err() {
+            if self.write_hot_anew(*born, Urgency::Buffer).await.is_err() {
                 break;
             }
         }

@@ -15,9 +15,9 @@ use crate::policy::{Migration, hot_extents, hot_extents_most, migration};
 use crate::record::Record;
 use crate::store::{Freed, Inner};
 use crate::tables::VolumeState;
-use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
+use futures::{StreamExt, stream};
 use kura_array::hot::{HotExtent, Owner, Pair};
 use kura_array::{Place, Urgency};
 use kura_block::{BLOCK_BYTES_U64, Bufs, Checksum, Result};
@@ -240,17 +240,8 @@ impl Inner {
         for born in extents {
             self.hot.table.borrow_mut().leave(*born, true);
         }
-        let mut staying = BTreeMap::new();
-        for born in extents {
-            let begun = self.begin_rebuild();
-            let (stays, bytes) = self.write_hot_anew(*born).await?;
-            staying.insert(*born, stays);
-            let rest = self.rest_of_rebuild(begun, bytes);
-            if !rest.is_zero() {
-                // To its end: what the rebuilder has to look at is left for it to hear.
-                self.runtime.sleep(rest).await;
-            }
-        }
+        let work = stream::iter(extents).map(|born| self.empty_hot(*born)).buffer_unordered(self.rebuild_width());
+        let staying = work.collect::<Vec<_>>().await.into_iter().collect::<Result<BTreeMap<_, _>>>()?;
         // What is in the buffer goes to other slots; then the tail passes the records that gave these up.
         self.checkpoint().await?;
         self.checkpoint().await?;
@@ -269,8 +260,20 @@ impl Inner {
         Ok(stuck)
     }
 
+    /// Writes the blocks of a hot extent anew, and rests as a rebuild does: which one, and how many stay there.
+    async fn empty_hot(&self, born: u64) -> Result<(u64, usize)> {
+        let begun = self.begin_rebuild();
+        let (stays, bytes) = self.write_hot_anew(born, Urgency::Idle).await?;
+        let rest = self.rest_of_rebuild(begun, bytes);
+        if !rest.is_zero() {
+            // To its end: what the rebuilder has to look at is left for it to hear.
+            self.runtime.sleep(rest).await;
+        }
+        Ok((born, stays))
+    }
+
     /// Writes the blocks of a hot extent anew: how many stay there, and bytes that were written.
-    pub async fn write_hot_anew(&self, born: u64) -> Result<(usize, u64)> {
+    pub async fn write_hot_anew(&self, born: u64, urgency: Urgency) -> Result<(usize, u64)> {
         let owners = self.hot.table.borrow().extent(born).map(HotExtent::owners).unwrap_or_default();
         let mut blocks: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
         for Owner { volume, block } in owners.into_iter().flatten() {
@@ -279,7 +282,7 @@ impl Inner {
         let (mut stays, mut bytes) = (0, 0);
         for (volume, blocks) in blocks {
             let Some(state) = self.tables.borrow().volumes.get(&volume).cloned() else { continue };
-            let read = self.read_to_cool(&state, blocks.clone(), Urgency::Buffer).await;
+            let read = self.read_to_cool(&state, blocks.clone(), urgency).await;
             let found: BTreeSet<_> = read.iter().map(|(block, ..)| *block).collect();
             // One in the write buffer is not read either, and goes elsewhere by itself.
             let here = |block: u64| {

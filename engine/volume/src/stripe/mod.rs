@@ -470,15 +470,15 @@ impl Inner {
         solved: &[Option<Solution>],
         urgency: Urgency,
     ) -> Vec<kura_array::Failure> {
-        let mut writes = Vec::new();
-        for column in 0..usize::from(at.site.shape.columns) {
-            let new = rows.iter().filter_map(|row| Some((row.row, row.new[column].clone()?)));
-            gather(Slot::Column(column), new, &mut writes);
-        }
+        let columns = (0..usize::from(at.site.shape.columns)).map(|column| {
+            let new = rows.iter().filter_map(move |row| Some((row.row, row.new[column].clone()?)));
+            (Slot::Column(column), gather(new))
+        });
         let parity =
             rows.iter().zip(solved).filter_map(|(row, solved)| Some((row.row, solved.as_ref()?.parity.clone())));
-        gather(Slot::Parity, parity, &mut writes);
-        let writes = writes.into_iter().map(|(slot, row, data)| async move {
+        let slots = columns.chain([(Slot::Parity, gather(parity))]);
+        let writes = slots.flat_map(|(slot, writes)| writes.into_iter().map(move |(row, data)| (slot, row, data)));
+        let writes = writes.map(|(slot, row, data)| async move {
             let (berth, first, blocks) = (at.berth(slot), at.at(row), data.len() / BLOCK_BYTES);
             let failure = self.array.write_afloat(&berth, first, data, urgency).await;
             if failure.is_none() {

@@ -7,14 +7,31 @@ use crate::store::Inner;
 use crate::stripe::row::{Slot, StripeRow, gather, others};
 use crate::stripe::{Stripe, StripeLock, stripe_id};
 use crate::tables::VolumeState;
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 use kura_array::parity::{Reads, Row, bits, xor};
 use kura_array::{Berth, Urgency};
 use kura_block::{BLOCK_BYTES, Buf, Bufs, Checksum, Error, Result};
+use std::ops::Range;
 use std::rc::Rc;
 
-/// Stripes looked at at once.
-const WIDTH: usize = 8;
+/// Blocks of stripes on end that are written as one: a disk that turns loses a turn before each.
+const RUN_BLOCKS: usize = 32;
+/// Runs of a group that are moved at once: the disks read one while another is written.
+const RUNS: usize = 4;
+
+/// A stripe of which a place moves, with what is to lie at the new one.
+struct Taken<'a> {
+    _lock: StripeLock<'a>,
+    at: Stripe,
+    rows: Vec<StripeRow>,
+    /// By their number in the place.
+    blocks: Vec<(usize, Buf)>,
+    /// The rows of which a block is not told by the others, and parity must be made to agree.
+    disagree: Vec<usize>,
+    /// Blocks that nothing tells.
+    lost: u64,
+}
 
 impl Inner {
     /// Writes what one of a group's places has, or had, to another place; bytes written.
@@ -26,9 +43,11 @@ impl Inner {
         to: &Berth,
     ) -> Result<u64> {
         let (mut bytes, mut lost) = (0, 0);
-        let mut work = stream::iter(self.stripes_of(volume, extents))
-            .map(|stripe| self.move_stripe(volume, extents, stripe, at, to))
-            .buffer_unordered(WIDTH);
+        let all = self.stripes_of(volume, extents);
+        let each = (RUN_BLOCKS as u64 / u64::from(volume.shape.chunk_blocks)).max(1);
+        let runs = all.clone().step_by(each as usize).map(|first| first..all.end.min(first + each));
+        let mut work =
+            stream::iter(runs).map(|stripes| self.move_run(volume, extents, stripes, at, to)).buffer_unordered(RUNS);
         // To the end in any case: a write that is dropped on its way may still land where another extent lies by then.
         let mut failed = Ok(());
         while let Some(done) = work.next().await {
@@ -55,16 +74,46 @@ impl Inner {
         group * stripes..(group + 1) * stripes
     }
 
-    /// Bytes moved, and blocks that nothing tells.
-    async fn move_stripe(
+    /// Moves a place of stripes on end: bytes that were written, and blocks that nothing tells.
+    async fn move_run(
+        &self,
+        volume: &VolumeState,
+        extents: &[Rc<Extent>],
+        stripes: Range<u64>,
+        from: usize,
+        to: &Berth,
+    ) -> Result<(u64, u64)> {
+        let taken = stripes.map(|stripe| self.take_stripe(volume, extents, stripe, from));
+        let mut taken = join_all(taken).await.into_iter().collect::<Result<Vec<_>>>()?;
+        let blocks: Vec<_> = taken.iter_mut().flat_map(|stripe| std::mem::take(&mut stripe.blocks)).collect();
+        let moved = (blocks.len() * BLOCK_BYTES) as u64;
+        for (first, data) in gather(blocks) {
+            self.heed(self.array.write_place(to, first, data, self.move_urgency()).await).await?;
+        }
+        if !self.array.works(to.place) {
+            return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.place.device.0)));
+        }
+        let mut lost = 0;
+        for Taken { _lock, at, rows, disagree, lost: of_stripe, .. } in taken {
+            lost += of_stripe;
+            let moved_to = Stripe { site: at.site.moved(from, to), ..at };
+            for row in rows.iter().filter(|row| disagree.contains(&row.row)) {
+                let lies = self.as_it_lies(&moved_to, row).await?;
+                self.agree(&moved_to, row, &lies).await?;
+            }
+        }
+        Ok((moved, lost))
+    }
+
+    /// Locks a stripe, and tells what lies at one of its places.
+    async fn take_stripe(
         &self,
         volume: &VolumeState,
         extents: &[Rc<Extent>],
         stripe: u64,
         from: usize,
-        to: &Berth,
-    ) -> Result<(u64, u64)> {
-        let _lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
+    ) -> Result<Taken<'_>> {
+        let lock = self.lock_stripe(stripe_id(volume, extents, stripe)).await?;
         let (at, mut rows) = self.whole_stripe(volume, extents, stripe).await?;
         let lies_there = |column: &usize| volume.shape.place_of(at.number, *column) == from;
         let slot = (0..usize::from(volume.shape.columns)).find(lies_there).map_or(Slot::Parity, Slot::Column);
@@ -106,23 +155,9 @@ impl Inner {
                 }
             }
             let mine = mine.or(above);
-            blocks.push((row.row, mine.unwrap_or_else(|| Buf::copy_of(&[0; BLOCK_BYTES]))));
+            blocks.push((at.at(row.row), mine.unwrap_or_else(|| Buf::copy_of(&[0; BLOCK_BYTES]))));
         }
-        let moved = (blocks.len() * BLOCK_BYTES) as u64;
-        let mut writes = Vec::new();
-        gather(slot, blocks.into_iter(), &mut writes);
-        for (_, first, data) in writes {
-            self.heed(self.array.write_place(to, at.at(first), data, self.move_urgency()).await).await?;
-        }
-        if !self.array.works(to.place) {
-            return Err(Error::device(format!("disk {}: went out of service in a rebuild", to.place.device.0)));
-        }
-        let moved_to = Stripe { site: at.site.moved(from, to), ..at };
-        for row in rows.iter().filter(|row| disagree.contains(&row.row)) {
-            let lies = self.as_it_lies(&moved_to, row).await?;
-            self.agree(&moved_to, row, &lies).await?;
-        }
-        Ok((moved, lost))
+        Ok(Taken { _lock: lock, at, rows, blocks, disagree, lost })
     }
 
     /// A block of a stripe from the fast copy of its extent, where it lies there and is good.

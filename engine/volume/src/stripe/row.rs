@@ -37,16 +37,17 @@ pub(crate) fn others(facts: &Row, slot: Slot) -> Reads {
     }
 }
 
-/// Adds the blocks of a slot to what is written, neighbouring rows as one write.
-pub(crate) fn gather(slot: Slot, blocks: impl Iterator<Item = (usize, Buf)>, writes: &mut Vec<(Slot, usize, Bufs)>) {
-    let mut next = None;
+/// Blocks as they are written: neighbouring rows as one.
+pub(crate) fn gather(blocks: impl IntoIterator<Item = (usize, Buf)>) -> Vec<(usize, Bufs)> {
+    let (mut writes, mut next) = (Vec::<(usize, Bufs)>::new(), None);
     for (row, block) in blocks {
         match writes.last_mut().filter(|_| next == Some(row)) {
-            Some((_, _, data)) => data.push(block),
-            None => writes.push((slot, row, block.into())),
+            Some((_, data)) => data.push(block),
+            None => writes.push((row, block.into())),
         }
         next = Some(row + 1);
     }
+    writes
 }
 
 /// What parity takes a place for in which nothing was put.

@@ -20,6 +20,8 @@ pub struct System {
     pub write_buffer: f64,
     /// Groups that a rebuild moves at once.
     pub rebuild_width: usize,
+    /// Disks are mixed in its groups, instead of the same ones lying together.
+    pub scatter: bool,
     /// Requests that a disk is given at once, clients' first; 0 gives it all in the order in which they come.
     pub disk_queue: usize,
     /// The numbers of the hot area, where it has one.
@@ -37,6 +39,7 @@ pub const RAID5: System = System {
     tracks: 2,
     write_buffer: 0.0015,
     rebuild_width: 1,
+    scatter: false,
     disk_queue: 0,
     hot: HotSettings::MOGI1996,
     floating_percent: 0,
@@ -81,28 +84,21 @@ pub const HOT_PAPER: System = System {
 pub const HOT: System = System {
     name: "hot-mirror",
     title: "hot mirroring, kura",
-    rebuild_width: 4,
+    rebuild_width: 3,
+    scatter: true,
     disk_queue: 1,
     hot: HotSettings::TODAY,
     ..HOT_PAPER
 };
 
 /// RAID5 with the queues and the rebuild that [`HOT`] has.
-pub const RAID5_QUEUED: System =
-    System { name: "raid5-queued", title: "RAID5, queued", rebuild_width: 4, disk_queue: 1, ..RAID5 };
+pub const RAID5_QUEUED: System = RAID5.queued("raid5-queued", "RAID5, queued");
 
 /// Floating data and parity with the same.
-pub const FLOATING_QUEUED: System =
-    System { name: "floating-queued", title: "floating, queued", rebuild_width: 4, disk_queue: 1, ..FLOATING };
+pub const FLOATING_QUEUED: System = FLOATING.queued("floating-queued", "floating, queued");
 
 /// The mirror with more disks, with the same.
-pub const MIRROR_QUEUED: System = System {
-    name: "mirror-x1.5-disks-queued",
-    title: "mirror, 1.5 x the disks, queued",
-    rebuild_width: 4,
-    disk_queue: 1,
-    ..MIRROR_DISKS
-};
+pub const MIRROR_QUEUED: System = MIRROR_DISKS.queued("mirror-x1.5-disks-queued", "mirror, 1.5 x the disks, queued");
 
 /// Each scheme of hot mirroring with the RAID5, the floating and the mirror that have the same queues and the same rebuild: the layout
 /// is what is judged.
@@ -123,6 +119,12 @@ const JOURNAL: u64 = 32;
 const MIB: u64 = 1 << 20;
 
 impl System {
+    /// With the queues, the rebuild and the mixed disks of [`HOT`].
+    const fn queued(self, name: &'static str, title: &'static str) -> Self {
+        let System { rebuild_width, scatter, disk_queue, .. } = HOT;
+        System { name, title, rebuild_width, scatter, disk_queue, ..self }
+    }
+
     /// The node on which `data_bytes` of data fill this array. Its slow disks are the paper's, with as many cylinders as
     /// that takes; seeks are stretched so that they take as long from edge to edge as the paper's, and the skew between cylinders
     /// covers a seek to the next one, as the paper's does.
@@ -143,6 +145,7 @@ impl System {
         let settings = Settings {
             write_buffer_bytes,
             rebuild_width: self.rebuild_width,
+            scatter: self.scatter,
             disk_queue: self.disk_queue,
             hot: self.hot,
             ..Settings::default()
