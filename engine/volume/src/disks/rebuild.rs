@@ -114,17 +114,15 @@ impl Inner {
                     let errands = self.more_errands(errand, &mut pass);
                     let begun = self.begin_rebuild();
                     let done = self.run_errands(&errands, &mut pass).await;
-                    let waits = match &done {
-                        Ok(bytes) => self.rest_of_rebuild(begun, *bytes),
-                        Err(error) => {
-                            pass.failed = Some(error.clone());
-                            RETRY
-                        }
+                    let rest = done.as_ref().ok().map(|bytes| self.rest_of_rebuild(begun, *bytes));
+                    let failed = done.err();
+                    pass.failed = failed.clone().or(pass.failed.take());
+                    self.rebuild_stalled.replace(failed.or_else(|| pass.full.values().next().cloned()));
+                    let news = match rest {
+                        Some(rest) => self.rest(rest).await,
+                        None => matches!(select(self.runtime.sleep(RETRY), news).await, Either::Right(_)),
                     };
-                    self.rebuild_stalled.replace(done.err().or_else(|| pass.full.values().next().cloned()));
-                    if !waits.is_zero()
-                        && let Either::Right(_) = select(self.runtime.sleep(waits), news).await
-                    {
+                    if news {
                         // It may be of what lies behind.
                         pass = Pass { moved: pass.moved, ..Pass::default() };
                     }
@@ -197,6 +195,19 @@ impl Inner {
         let took = self.runtime.now().saturating_sub(begun);
         let busy = self.uses() > uses && !self.gives_way();
         rebuild_rest(took, bytes, busy, self.settings.rebuild_bytes_per_s)
+    }
+
+    /// Rests to the end, unless all ends; true where there is something new to look at by then.
+    async fn rest(&self, rest: Duration) -> bool {
+        let (begun, mut news) = (self.runtime.now(), false);
+        loop {
+            let left = rest.saturating_sub(self.runtime.now().saturating_sub(begun));
+            if left.is_zero() || !self.goes_on() {
+                return news;
+            }
+            let heard = std::pin::pin!(self.rebuilder.notified());
+            news |= matches!(select(self.runtime.sleep(left), heard).await, Either::Right(_));
+        }
     }
 
     /// How urgent a move is, or a mend during which no checkpoint is made either: one that is due waits for that, and before long every

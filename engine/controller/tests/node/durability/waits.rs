@@ -465,3 +465,32 @@ fn what_is_given_back_waits_for_no_client() {
         assert!(done_within(select(work, reading), runtime, Duration::from_secs(20)).await);
     });
 }
+
+/// A limit holds whatever is new: a rest that the failure of another disk cut short had a rebuild be as fast as it could.
+#[test]
+fn a_rebuild_keeps_to_its_rate_while_more_disks_fail() {
+    let settings = Settings { rebuild_bytes_per_s: 16 << 10, ..Settings::default() };
+    let rig = Rig::new(12, 80, 64 << 10, settings);
+    rig.run(async |controller, runtime| {
+        let device = create(controller, "v", 512, Layout::Mirror).await;
+        for at in 0..512 {
+            write(&*device, at, 1).await.unwrap();
+        }
+        controller.store().checkpoint().await.unwrap();
+        let left = || controller.store().unwanted().values().map(|held| held.copies).sum::<u64>();
+        let going = 2..=5;
+        for disk in going.clone() {
+            controller.store().leave_disk(DeviceId(disk)).await.unwrap();
+        }
+        let all = left();
+        assert!(all >= 20, "{all} copies");
+        for disk in going {
+            runtime.sleep(Duration::from_millis(500)).await;
+            controller.store().fail_disk(DeviceId(disk)).await.unwrap();
+        }
+        // An extent takes four seconds.
+        runtime.sleep(Duration::from_secs(18)).await;
+        let moved = all - left();
+        assert!((3..=6).contains(&moved), "{moved} of {all} have moved in 20 s");
+    });
+}
