@@ -7,5 +7,13 @@ mod rebuild;
 mod refused;
 
 pub use away::OnlyCopies;
-pub use rebuild::Held;
 pub(crate) use refused::{APART, Moved, Read, Refused, TIMES};
+
+/// What lies on a disk that is failed or leaving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Copies of extents.
+    pub copies: u64,
+    /// Of these, copies of extents of which no copy on a working disk is left.
+    pub lost: u64,
+}

@@ -12,7 +12,7 @@
 //! buffer, which go to the places of that moment. No checkpoint runs meanwhile: the extents' pages leave for one set of
 //! places only. Nothing is left out because a disk refused to read it: the move is put aside, and tried again.
 
-use crate::disks::Moved;
+use crate::disks::{Held, Moved};
 use crate::extent::{Extent, Group};
 use crate::policy::rebuild_rest;
 use crate::record::Record;
@@ -591,13 +591,4 @@ impl Inner {
             }
         }
     }
-}
-
-/// What lies on a disk that is failed or leaving.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Copies of extents.
-    pub copies: u64,
-    /// Of these, copies of extents of which no copy on a working disk is left.
-    pub lost: u64,
 }
